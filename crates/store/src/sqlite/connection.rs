@@ -1,0 +1,81 @@
+//! Opening a SQLite connection, and what its errors mean.
+
+use crate::StoreError;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::path::Path;
+use std::time::Duration;
+
+/// Only this process opens the file, so the one thing to wait for is a checkpoint.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Prepared statements kept per connection.
+const STATEMENTS_MAX: usize = 256;
+/// After a burst the write-ahead log is cut back to this.
+const LOG_BYTES_MAX: u32 = 64 * 1024 * 1024;
+
+/// The connection that writes. Creates the file.
+pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
+    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    let prepare = || -> rusqlite::Result<()> {
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        // A commit that was answered survives a power cut.
+        connection.pragma_update(None, "synchronous", "full")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
+        Ok(())
+    };
+    prepare().map_err(|error| classify(error, path))?;
+    check_readable(&connection, path)?;
+    Ok(connection)
+}
+
+/// A connection that reads, beside the writer.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+fn open(path: &Path, mode: OpenFlags) -> Result<Connection, StoreError> {
+    let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let prepare = || -> rusqlite::Result<Connection> {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        connection.pragma_update(None, "temp_store", "memory")?;
+        Ok(connection)
+    };
+    prepare().map_err(|error| classify(error, path))
+}
+
+/// Reads the schema, so that a file that is no database is refused at start and not at first use.
+fn check_readable(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
+        .map_err(|error| classify(error, path))?;
+    Ok(())
+}
+
+/// Turns an error of the file at `path` into ours.
+pub(super) fn classify(error: rusqlite::Error, path: &Path) -> StoreError {
+    classify_for(&path.display().to_string(), &error)
+}
+
+/// What a call's own code returns with `?`; it does not know the path.
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        classify_for("the embedded database", &error)
+    }
+}
+
+fn classify_for(target: &str, error: &rusqlite::Error) -> StoreError {
+    let cause = crate::error::chain(error);
+    let target = target.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::Full { target, cause },
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            StoreError::Damaged { target, cause }
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            StoreError::NotWritable { target, cause }
+        }
+        _ => StoreError::Refused { store: super::NAME, cause },
+    }
+}

@@ -1,0 +1,102 @@
+//! How the connection to PostgreSQL is encrypted, and whom it believes.
+
+use crate::url::Verify;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The client side of TLS for `verify`; the error says which certificates could not be used.
+pub(crate) fn client_config(verify: &Verify) -> Result<ClientConfig, String> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let config = match verify {
+        Verify::Nobody => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate::new(&provider)))
+            .with_no_client_auth(),
+        Verify::System => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
+        Verify::File(path) => builder.with_root_certificates(roots_in(path)?).with_no_client_auth(),
+    };
+    Ok(config)
+}
+
+fn system_roots() -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let (added, _) =
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    match added {
+        0 => Err("the system has no certificates to check against; name a file with \
+                  sslrootcert=FILE, or install ca-certificates"
+            .to_owned()),
+        _ => Ok(roots),
+    }
+}
+
+fn roots_in(path: &Path) -> Result<RootCertStore, String> {
+    let failed = |cause: String| format!("sslrootcert={}: {cause}", path.display());
+    let mut roots = RootCertStore::empty();
+    let certificates =
+        CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+        roots.add(certificate).map_err(|error| failed(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(failed("it holds no certificate".to_owned()));
+    }
+    Ok(roots)
+}
+
+/// Believes any certificate, as libpq's `prefer` and `require` do: it keeps listeners out, not
+/// impostors. `verify-full` is for those.
+#[derive(Debug)]
+struct AnyCertificate {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl AnyCertificate {
+    fn new(provider: &CryptoProvider) -> Self {
+        AnyCertificate { algorithms: provider.signature_verification_algorithms }
+    }
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,43 @@
+//! What the tests of Skep stand on: real servers of their own, real processes, a hostile network.
+//!
+//! * [`Postgres`] and [`Redis`]: private servers on free ports in a temporary folder; a database of
+//!   its own for each test.
+//! * [`Process`]: a spawned program whose log is kept, that can be waited for by what it prints,
+//!   stopped, continued and killed. [`Node`] is a `skep serve`.
+//! * [`Proxy`]: a loopback connection that can be cut, frozen, delayed and throttled.
+//! * [`FakeClock`]: a clock that a test moves.
+//! * [`programs`]: where the servers' programs are, and the table of what tests need.
+//!
+//! Whatever is started here ends with the test process, even if that is killed: each process and
+//! each folder has a small shell beside it that notices the end of its standard input.
+
+mod clock;
+mod folder;
+pub mod http;
+mod node;
+mod postgres;
+mod process;
+pub mod programs;
+mod proxy;
+mod redis;
+
+pub use clock::FakeClock;
+pub use folder::Folder;
+pub use node::Node;
+pub use postgres::{Postgres, SHARED_POSTGRES, TestDatabase};
+pub use process::{Ended, Process};
+pub use proxy::Proxy;
+pub use redis::Redis;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+/// How long anything in a test may take before it has failed. Generous, because the machine may be
+/// busy; nothing waits this long unless something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port on loopback that nobody listens on now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener.local_addr().expect("a bound listener has an address").port()
+}

@@ -1,0 +1,77 @@
+//! A `skep serve` as a process of its own.
+
+use crate::http::{self, Answer};
+use crate::{Ended, Process};
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+
+/// A spawned node.
+pub struct Node {
+    process: Process,
+    address: String,
+}
+
+impl Node {
+    /// A command for the program `skep`, without the settings of whoever runs the tests.
+    pub fn command(skep: &Path) -> Command {
+        let mut command = Command::new(skep);
+        for (name, _) in std::env::vars() {
+            if name.starts_with("SKEP_") || name == "LOG_LEVEL" || name == "LOG_FORMAT" {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    /// Starts a node on a free port with its data in `data` and waits until it is ready.
+    pub fn start(skep: &Path, data: &Path, more: &[&str]) -> Self {
+        let mut node = Self::start_unready(skep, data, more);
+        node.wait_until_ready();
+        node
+    }
+
+    /// Starts a node and waits only until it listens.
+    pub fn start_unready(skep: &Path, data: &Path, more: &[&str]) -> Self {
+        let mut command = Self::command(skep);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(more);
+        Self::watch(Process::start("skep", &command, "KILL"))
+    }
+
+    /// Takes a process that runs `skep serve` and waits until it listens.
+    pub fn watch(process: Process) -> Self {
+        let line = process.wait_for_line("http://");
+        let address = line.split("http://").nth(1).unwrap_or_default();
+        let address = address.split(['/', ' ']).next().unwrap_or_default().to_owned();
+        Node { process, address }
+    }
+
+    /// Waits until the node says that it is ready.
+    pub fn wait_until_ready(&mut self) {
+        self.process.wait_for_line("ready in");
+    }
+
+    /// Asks the node for a path.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn get(&self, path: &str) -> Answer {
+        http::get(&self.url(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// The address of a path on the node.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// The process, to look at its log and send it signals.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Asks it to stop (SIGTERM) and waits for its end.
+    pub fn stop(&self) -> Ended {
+        self.process.signal(Signal::TERM);
+        self.process.wait()
+    }
+}

@@ -1,0 +1,110 @@
+//! The programs that tests need, where they may be, and the packages that bring them.
+//!
+//! Whoever adds a test that needs another program adds a line to [`NEEDED`]; the test command
+//! installs what is missing.
+
+use std::path::{Path, PathBuf};
+
+/// A program that tests run, and what it is called in each package manager.
+pub struct Needed {
+    /// The program's file name.
+    pub program: &'static str,
+    /// What the tests use it for.
+    pub purpose: &'static str,
+    /// Debian, Ubuntu.
+    pub apt: &'static str,
+    /// Fedora, RHEL.
+    pub dnf: &'static str,
+    /// Arch.
+    pub pacman: &'static str,
+    /// Alpine.
+    pub apk: &'static str,
+}
+
+/// Everything the tests need beyond the Rust toolchain.
+pub const NEEDED: &[Needed] = &[
+    Needed {
+        program: "redis-server",
+        purpose: "coordination between nodes",
+        apt: "redis-server",
+        dnf: "redis",
+        pacman: "redis",
+        apk: "redis",
+    },
+    Needed {
+        program: "initdb",
+        purpose: "a PostgreSQL server of the tests' own",
+        apt: "postgresql",
+        dnf: "postgresql-server",
+        pacman: "postgresql",
+        apk: "postgresql",
+    },
+    Needed {
+        program: "psql",
+        purpose: "a database of its own for each test",
+        apt: "postgresql-client",
+        dnf: "postgresql",
+        pacman: "postgresql",
+        apk: "postgresql-client",
+    },
+    Needed {
+        program: "unshare",
+        purpose: "a small disk that fills up",
+        apt: "util-linux",
+        dnf: "util-linux",
+        pacman: "util-linux",
+        apk: "util-linux",
+    },
+    Needed {
+        program: "setpriv",
+        purpose: "servers and nodes that run as another user",
+        apt: "util-linux",
+        dnf: "util-linux",
+        pacman: "util-linux",
+        apk: "setpriv",
+    },
+];
+
+/// Where distributions put PostgreSQL's programs, outside the search path, a folder a version.
+const POSTGRES_FOLDERS: &[&str] =
+    &["/usr/lib/postgresql", "/usr/libexec/postgresql", "/usr/local/lib/postgresql"];
+
+/// Finds a program in the search path, or where PostgreSQL's are kept (the newest version).
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let extra = ["/usr/sbin", "/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
+    postgres_folders()
+        .into_iter()
+        .chain(std::env::split_paths(&path))
+        .chain(extra)
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// Finds a program that the test command would have installed.
+///
+/// # Panics
+/// If it is not there; the message says what to do.
+pub fn require(program: &str) -> PathBuf {
+    find(program).unwrap_or_else(|| {
+        panic!("{program} is not installed; `cargo xtask test` installs what tests need")
+    })
+}
+
+fn postgres_folders() -> Vec<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = POSTGRES_FOLDERS
+        .iter()
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+        .filter_map(|entry| {
+            let folder = entry.ok()?.path();
+            Some((version_of(&folder)?, folder.join("bin")))
+        })
+        .collect();
+    versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+    versions.into_iter().map(|(_, folder)| folder).collect()
+}
+
+fn version_of(folder: &Path) -> Option<u32> {
+    folder.file_name()?.to_str()?.parse().ok()
+}
