@@ -1,1 +1,7 @@
-fn main() {}
+//! The program `skep`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    skep::cli::run(std::env::args_os()).into()
+}

@@ -114,9 +114,7 @@ impl Database {
         schemas: &[Schema],
     ) -> Result<Vec<MigrationStatus>, MigrateError> {
         let records = match self {
-            Database::Sqlite(sqlite) => {
-                sqlite.read(|connection| sqlite_records(connection)).await?
-            }
+            Database::Sqlite(sqlite) => sqlite.read(sqlite_records).await?,
             Database::Postgres(postgres) => {
                 let client = postgres.client().await?;
                 postgres_records(&client).await?

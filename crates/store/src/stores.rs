@@ -6,7 +6,7 @@ use crate::{
     Redis, RedisOptions, Schema, Sqlite, SqliteOptions, StoreError,
 };
 use prometheus_client::registry::Registry;
-use skep_policy::{Chance, SeededChance, backoff};
+use skep_policy::{SeededChance, backoff};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +69,21 @@ impl Database {
     }
 }
 
+/// A store that is another process, and can be away.
+enum Server<'stores> {
+    Postgres(&'stores Postgres),
+    Redis(&'stores Redis),
+}
+
+impl Server<'_> {
+    async fn ask(&self) -> Result<(), StoreError> {
+        match self {
+            Server::Postgres(postgres) => postgres.ask().await,
+            Server::Redis(redis) => redis.ask().await,
+        }
+    }
+}
+
 /// The stores of this process. Clones share them, and so do the nodes of one process.
 #[derive(Clone)]
 pub struct Stores {
@@ -123,37 +138,29 @@ impl Stores {
     ) -> Result<(), StoreError> {
         let seed = uuid::Uuid::new_v4().as_u64_pair().1;
         let mut chance = SeededChance::new(seed);
-        if let Database::Postgres(postgres) = &self.database {
-            self.retry_until_ok(stop, &mut chance, &mut on_wait, async || postgres.ask().await)
-                .await?;
-        }
-        if let Some(redis) = &self.redis {
-            self.retry_until_ok(stop, &mut chance, &mut on_wait, async || redis.ask().await)
-                .await?;
+        for server in self.servers() {
+            let mut attempt = 0;
+            while let Some(Err(error)) = stop.run_until_cancelled(server.ask()).await {
+                if !error.is_temporary() {
+                    return Err(error);
+                }
+                attempt += 1;
+                let wait = backoff::wait_before_attempt(attempt, &self.retry, &mut chance);
+                on_wait(&error, &wait);
+                if stop.run_until_cancelled(tokio::time::sleep(wait.chosen)).await.is_none() {
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
 
-    async fn retry_until_ok(
-        &self,
-        stop: &CancellationToken,
-        chance: &mut impl Chance,
-        on_wait: &mut impl FnMut(&StoreError, &skep_policy::Decision<Duration>),
-        mut ask: impl AsyncFnMut() -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        for attempt in 1.. {
-            let asked = stop.run_until_cancelled(ask()).await;
-            let Some(Err(error)) = asked else { break };
-            if !error.is_temporary() {
-                return Err(error);
-            }
-            let wait = backoff::wait_before_attempt(attempt, &self.retry, chance);
-            on_wait(&error, &wait);
-            if stop.run_until_cancelled(tokio::time::sleep(wait.chosen)).await.is_none() {
-                return Err(error);
-            }
-        }
-        Ok(())
+    fn servers(&self) -> impl Iterator<Item = Server<'_>> {
+        let postgres = match &self.database {
+            Database::Postgres(postgres) => Some(Server::Postgres(postgres)),
+            Database::Sqlite(_) => None,
+        };
+        postgres.into_iter().chain(self.redis.as_ref().map(Server::Redis))
     }
 
     /// Applies what is pending of `schemas` and of the store's own.

@@ -18,7 +18,7 @@ pub enum DatabaseUrl {
     #[default]
     Embedded,
     /// A PostgreSQL server.
-    Postgres(PostgresUrl),
+    Postgres(Box<PostgresUrl>),
 }
 
 /// Where nodes agree on what changes fastest.
@@ -28,7 +28,7 @@ pub enum CoordinationUrl {
     #[default]
     Database,
     /// In a Redis server.
-    Redis(RedisUrl),
+    Redis(Box<RedisUrl>),
 }
 
 /// A PostgreSQL address, parsed.
@@ -65,7 +65,7 @@ impl FromStr for DatabaseUrl {
             return Ok(DatabaseUrl::Embedded);
         }
         if has_scheme(text, &["postgres", "postgresql"]) {
-            return text.parse().map(DatabaseUrl::Postgres);
+            return text.parse().map(|url| DatabaseUrl::Postgres(Box::new(url)));
         }
         Err(unknown(text, "`embedded` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`"))
     }
@@ -79,7 +79,7 @@ impl FromStr for CoordinationUrl {
             return Ok(CoordinationUrl::Database);
         }
         if has_scheme(text, &["redis", "rediss"]) {
-            return text.parse().map(CoordinationUrl::Redis);
+            return text.parse().map(|url| CoordinationUrl::Redis(Box::new(url)));
         }
         Err(unknown(text, "`database` or `redis://USER:PASSWORD@HOST:PORT/NUMBER`"))
     }

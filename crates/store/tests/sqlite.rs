@@ -155,7 +155,7 @@ async fn a_caller_that_left_before_its_turn_changes_nothing() {
 #[tokio::test]
 async fn a_full_queue_makes_callers_wait_and_loses_none() {
     let folder = Folder::new("sqlite");
-    let options = SqliteOptions { readers: 1, queue_max: 1, batch_max: 2 };
+    let options = SqliteOptions { readers: 1, queue_max: 1, batch_max: 2, ..Default::default() };
     let sqlite = Sqlite::open(&folder.join("skep.db"), &options).expect("opens");
     let create = "CREATE TABLE numbers (number INTEGER PRIMARY KEY)";
     sqlite.write(|db| Ok::<_, StoreError>(db.execute_batch(create)?)).await.expect("creates");

@@ -9,18 +9,20 @@ use std::time::Duration;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements kept per connection.
 const STATEMENTS_MAX: usize = 256;
-/// After a burst the write-ahead log is cut back to this.
-const LOG_BYTES_MAX: u32 = 64 * 1024 * 1024;
 
 /// The connection that writes. Creates the file.
-pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open_writer(path: &Path, log_size_max: u64) -> Result<Connection, StoreError> {
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     let prepare = || -> rusqlite::Result<()> {
         connection.pragma_update(None, "journal_mode", "wal")?;
         // A commit that was answered survives a power cut.
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
-        connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
+        connection.pragma_update(
+            None,
+            "journal_size_limit",
+            i64::try_from(log_size_max).unwrap_or(i64::MAX),
+        )?;
         Ok(())
     };
     prepare().map_err(|error| classify(error, path))?;

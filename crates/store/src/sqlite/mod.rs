@@ -28,11 +28,13 @@ pub struct SqliteOptions {
     pub queue_max: usize,
     /// Calls that may share one transaction.
     pub batch_max: usize,
+    /// After a burst the write-ahead log is cut back to so many bytes.
+    pub log_size_max: u64,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        SqliteOptions { readers: 2, queue_max: 4_096, batch_max: 1_024 }
+        SqliteOptions { readers: 2, queue_max: 4_096, batch_max: 1_024, log_size_max: 64 << 20 }
     }
 }
 
@@ -57,7 +59,7 @@ impl Sqlite {
     pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
         let metrics = WriterMetrics::new();
         let writer = Writer {
-            connection: connection::open_writer(path)?,
+            connection: connection::open_writer(path, options.log_size_max)?,
             path: path.to_path_buf(),
             batch_max: options.batch_max,
             metrics: metrics.clone(),

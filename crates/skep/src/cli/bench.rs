@@ -1,0 +1,74 @@
+//! `skep bench`: measurements of Skep on this machine.
+
+use super::output::{self, Output};
+use super::{CliError, Exit};
+use crate::bench::store;
+use crate::report::Report;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchVerb {
+    /// Durable rows a second in the embedded store, against one transaction a call
+    Store(StoreArgs),
+}
+
+const STORE_EXAMPLES: &str = "\
+Examples:
+  skep bench store
+  skep bench store --quick --json
+  skep bench store --folder /var/lib/skep      the disk that matters
+
+--json prints {\"name\", \"ok\", \"figures\", \"failures\"}; the exit code is 0 only if ok.";
+
+#[derive(Args, Debug)]
+#[command(after_help = STORE_EXAMPLES)]
+pub struct StoreArgs {
+    /// Folder on the disk to measure; two files are made there and removed
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    folder: PathBuf,
+
+    /// Concurrent callers
+    #[arg(long, value_name = "COUNT", default_value_t = 64,
+          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    callers: u16,
+
+    /// A second or two instead of ten
+    #[arg(long)]
+    quick: bool,
+}
+
+pub fn run(verb: &BenchVerb, output: Output) -> Result<Exit, CliError> {
+    let BenchVerb::Store(arguments) = verb;
+    let report = bench_store(arguments)?;
+    match output {
+        Output::Json => output::json(&report),
+        Output::Table => output::line(&report.to_text()),
+    }
+    Ok(if report.ok { Exit::Ok } else { Exit::No })
+}
+
+fn bench_store(arguments: &StoreArgs) -> Result<Report, CliError> {
+    let (turn, rounds) = if arguments.quick { (100, 5) } else { (1_000, 5) };
+    let options = store::Options {
+        callers: usize::from(arguments.callers),
+        turn: Duration::from_millis(turn),
+        rounds,
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("skep-bench-")
+        .tempdir_in(&arguments.folder)
+        .map_err(|error| {
+            let shown = arguments.folder.display();
+            CliError::new(Exit::System, format!("--folder {shown} cannot be used: {error}"))
+        })?;
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|error| CliError::new(Exit::System, format!("cannot start: {error}")))?;
+    // Draws itself only on a terminal.
+    let progress = indicatif::ProgressBar::new(2 * rounds as u64);
+    let report = runtime.block_on(store::run(folder.path(), &options, || progress.inc(1)));
+    progress.finish_and_clear();
+    Ok(report?)
+}

@@ -1,0 +1,131 @@
+//! Talking to a node over HTTP.
+
+use super::{CliError, Exit};
+use clap::Args;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// How long a node may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// An answer larger than this is not one of a node.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Which node to ask, and who asks.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Node")]
+pub struct NodeArgs {
+    /// Address of the node
+    #[arg(long, value_name = "URL", env = "SKEP_URL", default_value = "http://127.0.0.1:6632")]
+    pub url: String,
+
+    /// API key; better given in the environment, where other users cannot see it
+    #[arg(long, value_name = "KEY", env = "SKEP_API_KEY", hide_env_values = true)]
+    pub key: Option<String>,
+}
+
+impl NodeArgs {
+    /// Asks the node for `path` and reads its JSON answer.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.send(Method::GET, path));
+        let (status, body) = answer.await.unwrap_or_else(|_| {
+            let url = self.shown_url();
+            Err(CliError::new(Exit::Unavailable, format!("{url} did not answer in time")))
+        })?;
+        if !status.is_success() {
+            return Err(self.refusal(status, &body));
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            let url = self.shown_url();
+            let message = format!("{url} answered something else than a node would: {error}");
+            CliError::new(Exit::Unavailable, message)
+        })
+    }
+
+    async fn send(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), CliError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.uri(path)?)
+            .header(ACCEPT, "application/json")
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| self.wrong_url(&error.to_string()))?;
+        if let Some(key) = &self.key {
+            let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
+                CliError::new(Exit::Usage, "--key holds characters that no key has")
+            })?;
+            value.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        let connector = HttpsConnectorBuilder::new()
+            .with_provider_and_native_roots(rustls_provider())
+            .map_err(|error| {
+                let message = format!("the system's certificates cannot be read: {error}");
+                CliError::new(Exit::System, message)
+            })?
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let client = HttpClient::builder(TokioExecutor::new()).build(connector);
+        let answer = client.request(request).await.map_err(|error| self.unreachable(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| self.unreachable(error.as_ref()))?;
+        Ok((status, body.to_bytes()))
+    }
+
+    fn uri(&self, path: &str) -> Result<Uri, CliError> {
+        let base = self.url.trim_end_matches('/');
+        let uri: Uri = format!("{base}{path}").parse().map_err(|_| self.wrong_url("not a URL"))?;
+        match (uri.scheme_str(), uri.host()) {
+            (Some("http" | "https"), Some(_)) => Ok(uri),
+            _ => Err(self.wrong_url("it must start with http:// or https:// and name a host")),
+        }
+    }
+
+    fn wrong_url(&self, cause: &str) -> CliError {
+        let message = format!("--url {}: {cause}, as in http://127.0.0.1:6632", self.shown_url());
+        CliError::new(Exit::Usage, message)
+    }
+
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> CliError {
+        let mut cause = error.to_string();
+        let mut next = error.source();
+        while let Some(inner) = next {
+            cause = inner.to_string();
+            next = inner.source();
+        }
+        let message = format!(
+            "no node answers at {}: {cause}; start one with `skep serve`, or name another with --url",
+            self.shown_url()
+        );
+        CliError::new(Exit::Unavailable, message)
+    }
+
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> CliError {
+        let exit = match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Denied,
+            StatusCode::SERVICE_UNAVAILABLE => Exit::Unavailable,
+            _ => Exit::No,
+        };
+        let text = String::from_utf8_lossy(&body[..body.len().min(500)]).trim().to_owned();
+        CliError::new(exit, format!("{} answered {status}: {text}", self.shown_url()))
+    }
+
+    /// The address without what somebody may have put before an `@`.
+    fn shown_url(&self) -> String {
+        match (self.url.split_once("://"), self.url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+            _ => self.url.clone(),
+        }
+    }
+}
+
+fn rustls_provider() -> rustls::crypto::CryptoProvider {
+    rustls::crypto::ring::default_provider()
+}

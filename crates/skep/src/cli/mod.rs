@@ -1,0 +1,120 @@
+//! The command line: one program, a verb for each thing to do.
+
+mod bench;
+mod client;
+mod completions;
+mod config;
+mod exit;
+mod migrate;
+mod output;
+mod serve;
+mod settings_args;
+mod status;
+
+pub use exit::{CliError, Exit};
+pub use output::Output;
+pub use settings_args::SettingsArgs;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+
+const EXAMPLES: &str = "\
+Examples:
+  skep serve                                   a whole node, nothing else needed
+  skep serve --listen 127.0.0.1:7000 --data /var/lib/skep
+  skep serve --database postgres://skep@db/skep --coordination redis://cache
+  skep status                                  how the node on this machine is doing
+  skep config print                            every setting, its value and where it came from
+
+Exit codes: 0 it worked, 1 the answer is no, 64 wrong usage or settings, 69 a server or node cannot
+be reached, 70 a bug, 74 disk or port trouble, 75 the data folder is in use, 77 not allowed in,
+78 the database is of another version.";
+
+/// A server in which every piece of work finds its worker.
+#[derive(Debug, Parser)]
+#[command(name = "skep", version, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// Flags of every verb.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Common {
+    /// Form of the answer
+    #[arg(long, global = true, value_enum, default_value_t, hide_possible_values = false)]
+    output: Output,
+
+    /// Short for --output json
+    #[arg(long, global = true, conflicts_with = "output")]
+    json: bool,
+}
+
+impl Common {
+    /// The form that was asked for.
+    pub fn output(self) -> Output {
+        if self.json { Output::Json } else { self.output }
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a node
+    Serve(serve::ServeArgs),
+    /// Ask a node how it is doing
+    Status(status::StatusArgs),
+    /// Show and check settings
+    #[command(subcommand)]
+    Config(config::ConfigVerb),
+    /// Show and apply changes of the database's schema
+    #[command(subcommand)]
+    Migrate(migrate::MigrateVerb),
+    /// Measure Skep on this machine
+    #[command(subcommand)]
+    Bench(bench::BenchVerb),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+}
+
+/// Runs the program with these arguments and tells how it should end.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers; they come this way too.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+        }
+    };
+    let output = cli.common.output();
+    let outcome = match cli.verb {
+        Verb::Serve(arguments) => serve::run(&arguments),
+        Verb::Status(arguments) => status::run(&arguments, output),
+        Verb::Config(verb) => config::run(&verb, output),
+        Verb::Migrate(verb) => migrate::run(&verb, output),
+        Verb::Bench(verb) => bench::run(&verb, output),
+        Verb::Completions(arguments) => completions::run(&arguments),
+    };
+    outcome.unwrap_or_else(|error| {
+        for line in error.message.lines() {
+            output::error(line);
+        }
+        error.exit
+    })
+}
+
+/// The whole command line, for completions and for the test of its help pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// A runtime for verbs that ask and are done.
+fn small_runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::new(Exit::System, format!("cannot start: {error}")))
+}

@@ -1,0 +1,57 @@
+//! What commands print: tables for people, JSON for programs.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// Aligned columns.
+    #[default]
+    Table,
+    /// One JSON value.
+    Json,
+}
+
+/// Prints rows under their headings, wrapped to the terminal's width.
+pub fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(headings);
+    if std::io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        if let Some(width) = terminal_width() {
+            table.set_width(width);
+        }
+    }
+    table.add_rows(rows);
+    let text = table.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    line(&lines.join("\n"));
+}
+
+/// Prints a value as indented JSON.
+pub fn json(value: &impl Serialize) {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => line(&text),
+        Err(error) => unreachable!("answers are plain values: {error}"),
+    }
+}
+
+/// Prints a line. A reader that has left, as `head` does, has seen enough.
+pub fn line(text: &str) {
+    let _ = writeln!(anstream::stdout(), "{text}");
+}
+
+/// Prints an error or a note where it does not mix with the answer.
+pub fn error(text: &str) {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {text}");
+}
+
+fn terminal_width() -> Option<u16> {
+    rustix::termios::tcgetwinsize(std::io::stdout())
+        .ok()
+        .map(|size| size.ws_col)
+        .filter(|w| *w > 20)
+}

@@ -1,0 +1,157 @@
+//! `skep serve`: a node until it is told to stop.
+
+use super::exit::exit_of;
+use super::{CliError, Exit, SettingsArgs, output};
+use crate::logging;
+use crate::node::{Cause, Failure, Node, Shared};
+use crate::settings::{Loaded, LogFormat};
+use clap::Args;
+use skep_store::{BootClock, Database, Stores};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+const EXAMPLES: &str = "\
+Examples:
+  skep serve
+  skep serve --listen 127.0.0.1:7000 --data /var/lib/skep
+  skep serve --database postgres://skep@db/skep --coordination redis://cache
+  skep serve --config /etc/skep.toml --set log.format=json
+
+Ctrl-C or SIGTERM lets requests in progress finish and stops; a second one ends at once.";
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+pub fn run(arguments: &ServeArgs) -> Result<Exit, CliError> {
+    let started = Instant::now();
+    let loaded = arguments.settings.load()?;
+    logging::start(&loaded.settings.log);
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::new(Exit::System, format!("cannot start: {error}")))?;
+    runtime.block_on(serve(loaded, started))
+}
+
+async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
+    let mut signals = Signals::new()?;
+    let stores = Stores::open(&loaded.settings.store_options())?;
+    let format = loaded.settings.log.format;
+    let node = Node::start(loaded.settings, stores.clone(), Arc::new(BootClock)).await;
+    let mut node = node.map_err(|error| CliError::new(exit_of(&error), format!("{error:#}")))?;
+    announce(node.shared(), format);
+    let shared = node.shared().clone();
+    let mut told = false;
+    let outcome = loop {
+        tokio::select! {
+            outcome = node.ended() => break outcome,
+            () = becomes_ready(&shared), if !told => {
+                told = true;
+                say_ready(format, started);
+            }
+            name = signals.next() => {
+                tracing::info!("{name}: stopping; once more ends at once");
+                node.stop();
+                tokio::select! {
+                    outcome = node.ended() => break outcome,
+                    name = signals.next() => return Err(ended_at_once(name)),
+                }
+            }
+        }
+    };
+    stores.close().await;
+    outcome.map(|()| Exit::Ok).map_err(|failure| explain(&failure))
+}
+
+/// Ctrl-C and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, CliError> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| {
+                CliError::new(Exit::System, format!("cannot listen for signals: {error}"))
+            })
+        };
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "Ctrl-C",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}
+
+/// The node's tasks end with the runtime, which is dropped on the way out.
+fn ended_at_once(name: &str) -> CliError {
+    CliError::new(Exit::No, format!("{name} a second time: ended without waiting for requests"))
+}
+
+async fn becomes_ready(shared: &Shared) {
+    let ready = |state: &crate::node::State| *state == crate::node::State::Ready;
+    if shared.state.clone().wait_for(ready).await.is_err() {
+        // The node is ending, and its end is waited for elsewhere.
+        std::future::pending().await
+    }
+}
+
+fn announce(shared: &Shared, format: LogFormat) {
+    let address = shared.address;
+    let data = shared.stores.folder().display();
+    let database = match shared.stores.database() {
+        Database::Sqlite(_) => "embedded".to_owned(),
+        Database::Postgres(postgres) => postgres.target().to_owned(),
+    };
+    let coordination = match shared.stores.redis() {
+        Some(redis) => redis.target(),
+        None => "in the database",
+    };
+    if format == LogFormat::Json {
+        let (node, version) = (&shared.name, env!("CARGO_PKG_VERSION"));
+        tracing::info!(%node, version, %address, %data, database, coordination, "listening");
+        return;
+    }
+    output::line(&format!(
+        "skep {} runs as {}\n  \
+         first page    http://{address}/\n  \
+         API           http://{address}/api/v1\n  \
+         metrics       http://{address}/metrics\n  \
+         data          {data}\n  \
+         database      {database}\n  \
+         coordination  {coordination}",
+        env!("CARGO_PKG_VERSION"),
+        shared.name,
+    ));
+}
+
+fn say_ready(format: LogFormat, started: Instant) {
+    let took = started.elapsed().as_millis();
+    match format {
+        LogFormat::Json => tracing::info!("ready in {took} ms"),
+        LogFormat::Text => output::line(&format!("ready in {took} ms; Ctrl-C stops it")),
+    }
+}
+
+fn explain(failure: &Failure) -> CliError {
+    let exit = match &failure.cause {
+        Cause::Failed(error) => exit_of(error),
+        Cause::Panicked(_) | Cause::Ended | Cause::Stuck(_) => Exit::Bug,
+    };
+    CliError::new(exit, failure.to_string())
+}

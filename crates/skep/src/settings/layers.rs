@@ -1,0 +1,222 @@
+//! Where values come from: `skep.toml`, then the environment, then flags, each over the last.
+
+use super::aliases::{ALIASES, Alias};
+use super::suggest;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// The start of every canonical environment name.
+pub const PREFIX: &str = "SKEP_";
+
+/// Names that start like settings and are none: the command line's own, and those of test runs.
+const NOT_SETTINGS: &[&str] = &["SKEP_CONFIG", "SKEP_URL", "SKEP_API_KEY"];
+
+/// Names that Kubernetes sets by itself for a service called `skep`.
+const SERVICE_LINKS: &[&str] = &["SKEP_SERVICE_", "SKEP_PORT", "SKEP_TEST_"];
+
+/// Where a value was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nowhere: it is the built-in value.
+    Default,
+    /// In a file, at a line.
+    File(PathBuf, usize),
+    /// In the environment, under this name.
+    Environment(String),
+    /// On the command line, with this flag.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// Something that is wrong, or odd, with what was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was set.
+    pub origin: Origin,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.message)
+    }
+}
+
+/// A value as it was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Typed {
+    pub text: String,
+    pub origin: Origin,
+}
+
+/// The values of all layers, the last one set for each key, and what was wrong with them.
+#[derive(Debug, Default)]
+pub struct Layers {
+    pub values: BTreeMap<String, Typed>,
+    pub problems: Vec<Problem>,
+    pub warnings: Vec<Problem>,
+}
+
+impl Layers {
+    /// Adds the values of a file.
+    pub fn add_file(&mut self, path: &Path, known: &[&str]) {
+        match std::fs::read_to_string(path) {
+            Ok(text) => self.add_toml(path, &text, known),
+            Err(error) => self.problems.push(Problem {
+                origin: Origin::File(path.to_path_buf(), 0),
+                message: format!("the file cannot be read: {error}"),
+            }),
+        }
+    }
+
+    fn add_toml(&mut self, path: &Path, text: &str, known: &[&str]) {
+        let at = |offset: usize| {
+            let before = &text.as_bytes()[..offset.min(text.len())];
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            Origin::File(path.to_path_buf(), line)
+        };
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            let origin = at(error.span().map_or(0, |span| span.start));
+            self.problems.push(Problem { origin, message: error.message().to_owned() });
+        }
+        self.add_table("", table.get_ref(), known, &at);
+    }
+
+    fn add_table(
+        &mut self,
+        path: &str,
+        table: &DeTable<'_>,
+        known: &[&str],
+        at: &impl Fn(usize) -> Origin,
+    ) {
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            let full = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            let origin = at(key.span().start);
+            let is_section = known.iter().any(|key| {
+                key.strip_prefix(full.as_str()).is_some_and(|rest| rest.starts_with('.'))
+            });
+            match value.get_ref() {
+                DeValue::Table(inner) if is_section => self.add_table(&full, inner, known, at),
+                _ if is_section => {
+                    let message = format!("`{full}` is a section, write `[{full}]`");
+                    self.problems.push(Problem { origin, message });
+                }
+                value if known.contains(&full.as_str()) => match text_of(value) {
+                    Some(text) => {
+                        self.values.insert(full, Typed { text, origin });
+                    }
+                    None => {
+                        let message = format!("`{full}` holds one value, not {}", value.type_str());
+                        self.problems.push(Problem { origin, message });
+                    }
+                },
+                _ => self.unknown(origin, &full, known),
+            }
+        }
+    }
+
+    /// Adds what the environment sets.
+    pub fn add_environment(
+        &mut self,
+        variables: impl Iterator<Item = (String, String)>,
+        known: &[&str],
+    ) {
+        let mut canonical = BTreeMap::new();
+        for (name, text) in variables {
+            if let Some(alias) = ALIASES.iter().find(|alias| alias.name == name) {
+                self.add_alias(alias, &text);
+            } else if name.starts_with(PREFIX) && !is_not_a_setting(&name) {
+                canonical.insert(name, text);
+            }
+        }
+        // After the aliases, so that the canonical name wins.
+        for (name, text) in canonical {
+            let key = key_of(&name);
+            let origin = Origin::Environment(name);
+            if !known.contains(&key.as_str()) {
+                self.unknown(origin, &key, known);
+                continue;
+            }
+            let typed = Typed { text, origin: origin.clone() };
+            if let Some(Typed { origin: Origin::Environment(alias), .. }) =
+                self.values.insert(key, typed)
+            {
+                let message = format!("it wins over {alias}, which is set too");
+                self.warnings.push(Problem { origin, message });
+            }
+        }
+    }
+
+    fn add_alias(&mut self, alias: &Alias, text: &str) {
+        let origin = Origin::Environment(alias.name.to_owned());
+        let text = (alias.convert)(text);
+        self.values.insert(alias.key.to_owned(), Typed { text, origin });
+    }
+
+    /// Adds a value given by a flag of its own, such as `--listen`.
+    pub fn add_flag(&mut self, flag: &str, key: &str, text: &str) {
+        let origin = Origin::Flag(flag.to_owned());
+        self.values.insert(key.to_owned(), Typed { text: text.to_owned(), origin });
+    }
+
+    /// Adds a value given as `--set KEY=VALUE`.
+    pub fn add_set(&mut self, assignment: &str, known: &[&str]) {
+        match assignment.split_once('=') {
+            Some((key, text)) if known.contains(&key.trim()) => {
+                self.add_flag("--set", key.trim(), text.trim());
+            }
+            Some((key, _)) => self.unknown(Origin::Flag("--set".to_owned()), key.trim(), known),
+            None => self.problems.push(Problem {
+                origin: Origin::Flag("--set".to_owned()),
+                message: format!("{assignment:?} is not KEY=VALUE, as in log.level=debug"),
+            }),
+        }
+    }
+
+    fn unknown(&mut self, origin: Origin, key: &str, known: &[&str]) {
+        let hint = match suggest::nearest(key, known.iter().copied()) {
+            Some(nearest) => format!("; did you mean `{nearest}`?"),
+            None => "; `skep config print` lists all settings".to_owned(),
+        };
+        self.problems.push(Problem { origin, message: format!("unknown setting `{key}`{hint}") });
+    }
+}
+
+/// `SKEP_STORE__SQLITE__READERS` is `store.sqlite.readers`.
+fn key_of(name: &str) -> String {
+    name[PREFIX.len()..].replace("__", ".").to_ascii_lowercase()
+}
+
+/// The environment name of a setting.
+pub fn environment_name(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "__").to_ascii_uppercase())
+}
+
+fn is_not_a_setting(name: &str) -> bool {
+    NOT_SETTINGS.contains(&name) || SERVICE_LINKS.iter().any(|link| name.starts_with(link))
+}
+
+fn text_of(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.as_str().to_owned()),
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        DeValue::Boolean(yes) => Some(yes.to_string()),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+    }
+}

@@ -1,0 +1,273 @@
+//! What can be set, and where each value came from.
+//!
+//! Defaults, then `skep.toml`, then the environment, then flags, each over the one before. Every
+//! setting is declared once, in a [`section`] below: its name, its type, its default, its bounds
+//! and the line that explains it. The command line, the documentation's table and the error
+//! messages all come from that declaration.
+//!
+//! To add settings: declare a section, add it to [`Settings`], `read` and `keys`, and run the tests
+//! with `SKEP_TEST_BLESS=1`, which brings the table in `docs/configuration.md` up to date.
+
+mod aliases;
+mod layers;
+mod section;
+mod suggest;
+mod value;
+
+pub use aliases::{ALIASES, Alias};
+pub use layers::{Layers, Origin, Problem, environment_name};
+pub use section::Effective;
+pub use value::{ByteSize, LogFormat, LogLevel, Value};
+
+use section::{Reader, section};
+use skep_policy::{Name, backoff};
+use skep_store::{
+    CoordinationUrl, DEFAULT_RETRY, DatabaseUrl, PostgresOptions, RedisOptions, SqliteOptions,
+    StoreOptions,
+};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The file that is read if none is named and it is there.
+pub const DEFAULT_FILE: &str = "skep.toml";
+
+section! {
+    /// Where the node keeps things.
+    pub struct PlaceSettings in "" {
+        /// Folder for everything this node keeps on disk; one process at a time.
+        data: PathBuf = PathBuf::from("skep-data");
+        /// Where lasting data goes: `embedded` (SQLite in the data folder) or a PostgreSQL address,
+        /// which several nodes can share.
+        database: DatabaseUrl = DatabaseUrl::Embedded;
+        /// Where nodes agree on who does what: `database` (the one above) or a Redis address.
+        coordination: CoordinationUrl = CoordinationUrl::Database;
+    }
+}
+
+section! {
+    /// Who this node is.
+    pub struct NodeSettings in "node" {
+        /// Name of this node, unique in its installation; `<hostname>-<API port>` if not set.
+        name: Option<Name> = None;
+    }
+}
+
+section! {
+    /// The listener of API and dashboard.
+    pub struct ApiSettings in "api" {
+        /// Address and port of API and dashboard; port 0 takes a free one.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 6632));
+    }
+}
+
+section! {
+    /// The log.
+    pub struct LogSettings in "log" {
+        /// Which lines are written, also per module: `info,skep_store=debug`.
+        level: LogLevel = LogLevel::parse("info").unwrap_or_else(|_| unreachable!("it is one"));
+        /// How lines are written: `text` for people, `json` for programs.
+        format: LogFormat = LogFormat::Text;
+    }
+}
+
+section! {
+    /// Stopping.
+    pub struct ShutdownSettings in "shutdown" {
+        /// How long requests in progress may take to finish after the node was asked to stop.
+        drain_timeout: Duration = Duration::from_secs(30), in Duration::ZERO..=hours(1);
+    }
+}
+
+section! {
+    /// Limits of the embedded store.
+    pub struct SqliteSettings in "store.sqlite" {
+        /// Threads that read beside the writer.
+        readers: usize = SqliteOptions::default().readers, in 1..=64;
+        /// Calls that may wait for the writer, and as many for the readers; more callers wait for
+        /// room.
+        queue_max: usize = SqliteOptions::default().queue_max, in 1..=1_000_000;
+        /// Calls that may share one transaction.
+        batch_max: usize = SqliteOptions::default().batch_max, in 1..=100_000;
+        /// Size that the write-ahead log is cut back to after a burst.
+        log_size_max: ByteSize = ByteSize(SqliteOptions::default().log_size_max),
+            in ByteSize(1 << 20)..=ByteSize(1 << 40);
+    }
+}
+
+section! {
+    /// Limits of the connections to PostgreSQL.
+    pub struct PostgresSettings in "store.postgres" {
+        /// Connections at most; a call that finds all in use waits.
+        connections_max: usize = PostgresOptions::default().connections_max, in 1..=10_000;
+        /// How long a call may wait for a connection, and a new connection may take.
+        connect_timeout: Duration = PostgresOptions::default().connect_timeout, in ms(10)..=hours(1);
+        /// How long the server may work on one statement.
+        statement_timeout: Duration = PostgresOptions::default().statement_timeout,
+            in ms(10)..=hours(24);
+    }
+}
+
+section! {
+    /// Limits of the connection to Redis.
+    pub struct RedisSettings in "store.redis" {
+        /// How long connecting may take.
+        connect_timeout: Duration = RedisOptions::default().connect_timeout, in ms(10)..=hours(1);
+        /// How long a call may take, connecting included.
+        call_timeout: Duration = RedisOptions::default().call_timeout, in ms(10)..=hours(1);
+    }
+}
+
+section! {
+    /// Waits between attempts to reach a server that is away at start.
+    pub struct RetrySettings in "store.retry" {
+        /// The most that the first wait can be; each further one doubles.
+        base: Duration = DEFAULT_RETRY.base, in ms(1)..=hours(1);
+        /// The most that any wait can be.
+        cap: Duration = DEFAULT_RETRY.cap, in ms(1)..=hours(1);
+    }
+}
+
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+const fn hours(count: u64) -> Duration {
+    Duration::from_secs(count * 3_600)
+}
+
+/// Everything that can be set, ready to use.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub place: PlaceSettings,
+    pub node: NodeSettings,
+    pub api: ApiSettings,
+    pub log: LogSettings,
+    pub shutdown: ShutdownSettings,
+    pub sqlite: SqliteSettings,
+    pub postgres: PostgresSettings,
+    pub redis: RedisSettings,
+    pub retry: RetrySettings,
+}
+
+impl Settings {
+    fn read(reader: &mut Reader) -> Self {
+        let settings = Settings {
+            place: PlaceSettings::read(reader),
+            node: NodeSettings::read(reader),
+            api: ApiSettings::read(reader),
+            log: LogSettings::read(reader),
+            shutdown: ShutdownSettings::read(reader),
+            sqlite: SqliteSettings::read(reader),
+            postgres: PostgresSettings::read(reader),
+            redis: RedisSettings::read(reader),
+            retry: RetrySettings::read(reader),
+        };
+        settings.check_together(reader);
+        settings
+    }
+
+    /// The names of all settings.
+    pub fn keys() -> Vec<&'static str> {
+        [
+            PlaceSettings::KEYS,
+            NodeSettings::KEYS,
+            ApiSettings::KEYS,
+            LogSettings::KEYS,
+            ShutdownSettings::KEYS,
+            SqliteSettings::KEYS,
+            PostgresSettings::KEYS,
+            RedisSettings::KEYS,
+            RetrySettings::KEYS,
+        ]
+        .concat()
+    }
+
+    fn check_together(&self, reader: &mut Reader) {
+        if self.retry.base > self.retry.cap {
+            reader.conflict(
+                "store.retry.base",
+                format!(
+                    "`store.retry.base` ({}) must not be above `store.retry.cap` ({})",
+                    self.retry.base.show(),
+                    self.retry.cap.show()
+                ),
+            );
+        }
+        if self.redis.connect_timeout > self.redis.call_timeout {
+            reader.conflict(
+                "store.redis.connect_timeout",
+                format!(
+                    "`store.redis.connect_timeout` ({}) must not be above \
+                     `store.redis.call_timeout` ({}), which includes it",
+                    self.redis.connect_timeout.show(),
+                    self.redis.call_timeout.show()
+                ),
+            );
+        }
+    }
+
+    /// What the stores need to know.
+    pub fn store_options(&self) -> StoreOptions {
+        StoreOptions {
+            data: self.place.data.clone(),
+            database: self.place.database.clone(),
+            coordination: self.place.coordination.clone(),
+            sqlite: SqliteOptions {
+                readers: self.sqlite.readers,
+                queue_max: self.sqlite.queue_max,
+                batch_max: self.sqlite.batch_max,
+                log_size_max: self.sqlite.log_size_max.0,
+            },
+            postgres: PostgresOptions {
+                connections_max: self.postgres.connections_max,
+                connect_timeout: self.postgres.connect_timeout,
+                statement_timeout: self.postgres.statement_timeout,
+            },
+            redis: RedisOptions {
+                connect_timeout: self.redis.connect_timeout,
+                call_timeout: self.redis.call_timeout,
+            },
+            retry: backoff::Options { base: self.retry.base, cap: self.retry.cap },
+        }
+    }
+}
+
+/// What the layers gave: settings to use, each value's story, and what was odd.
+#[derive(Debug)]
+pub struct Loaded {
+    pub settings: Settings,
+    pub effective: Vec<Effective>,
+    pub warnings: Vec<Problem>,
+}
+
+/// Every problem that was found. None of the settings may be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", list(.0))]
+pub struct Invalid(pub Vec<Problem>);
+
+fn list(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Turns layers into settings, or says everything that is wrong with them.
+pub fn resolve(layers: Layers) -> Result<Loaded, Invalid> {
+    let mut reader = Reader { layers, effective: Vec::new() };
+    let settings = Settings::read(&mut reader);
+    let Reader { layers: Layers { problems, warnings, .. }, effective } = reader;
+    if problems.is_empty() {
+        Ok(Loaded { settings, effective, warnings })
+    } else {
+        Err(Invalid(problems))
+    }
+}
+
+/// The settings of one file alone.
+pub fn check_file(path: &Path) -> Result<Loaded, Invalid> {
+    let mut layers = Layers::default();
+    layers.add_file(path, &Settings::keys());
+    resolve(layers)
+}
+
+#[cfg(test)]
+mod tests;

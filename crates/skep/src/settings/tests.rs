@@ -1,0 +1,183 @@
+//! Layers, problems and provenance.
+
+use super::*;
+use skep_testkit::Folder;
+
+fn environment(pairs: &[(&str, &str)]) -> Layers {
+    let mut layers = Layers::default();
+    let variables = pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    layers.add_environment(variables, &Settings::keys());
+    layers
+}
+
+fn problems_of_file(text: &str) -> Vec<String> {
+    let folder = Folder::new("settings");
+    let path = folder.join("skep.toml");
+    std::fs::write(&path, text).expect("writes");
+    let Err(Invalid(problems)) = check_file(&path) else { return Vec::new() };
+    let prefix = format!("{}:", path.display());
+    problems.iter().map(|problem| problem.to_string().replace(&prefix, "line ")).collect()
+}
+
+fn origin_of(loaded: &Loaded, key: &str) -> (String, String) {
+    let one = loaded.effective.iter().find(|one| one.key == key).expect(key);
+    (one.value.clone(), one.origin.clone())
+}
+
+#[test]
+fn each_layer_goes_over_the_one_before_and_is_named() {
+    let folder = Folder::new("settings");
+    let path = folder.join("skep.toml");
+    let text = "[store.sqlite]\nreaders = 3\nqueue_max = 33\nbatch_max = 333\n";
+    std::fs::write(&path, text).expect("writes");
+    let known = Settings::keys();
+    let mut layers = Layers::default();
+    layers.add_file(&path, &known);
+    let variables =
+        [("SKEP_STORE__SQLITE__QUEUE_MAX", "44"), ("SKEP_STORE__SQLITE__BATCH_MAX", "444")];
+    let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    layers.add_environment(variables.into_iter(), &known);
+    layers.add_set("store.sqlite.batch_max=555", &known);
+    let loaded = resolve(layers).expect("is valid");
+    let at = |line| format!("{}:{line}", path.display());
+    assert_eq!(origin_of(&loaded, "store.sqlite.readers"), ("3".to_owned(), at(2)));
+    assert_eq!(
+        origin_of(&loaded, "store.sqlite.queue_max"),
+        ("44".to_owned(), "environment SKEP_STORE__SQLITE__QUEUE_MAX".to_owned())
+    );
+    assert_eq!(
+        origin_of(&loaded, "store.sqlite.batch_max"),
+        ("555".to_owned(), "flag --set".to_owned())
+    );
+    assert_eq!(origin_of(&loaded, "log.level"), ("info".to_owned(), "default".to_owned()));
+    assert_eq!(loaded.settings.sqlite.batch_max, 555);
+}
+
+#[test]
+fn every_problem_is_told_at_once_with_its_line_and_what_would_be_right() {
+    let problems = problems_of_file(
+        "databse = \"embedded\"\n\
+         log = 5\n\
+         [store.sqlite]\n\
+         readers = 0\n\
+         queue_max = [1]\n\
+         [store.redis]\n\
+         call_timeout = \"30\"\n\
+         [api]\n\
+         listen = \"everywhere\"\n",
+    );
+    assert_eq!(
+        problems,
+        [
+            "line 1: unknown setting `databse`; did you mean `database`?",
+            "line 2: `log` is a section, write `[log]`",
+            "line 5: `store.sqlite.queue_max` holds one value, not array",
+            "line 9: `api.listen` cannot be \"everywhere\", it must be an address and port such as \
+             127.0.0.1:6632, [::1]:6632 or 0.0.0.0:6632",
+            "line 4: `store.sqlite.readers` cannot be \"0\", it must be a whole number, from 1 to 64",
+            "line 7: `store.redis.call_timeout` cannot be \"30\" (it has no unit), it must be a \
+             duration such as 250ms, 30s, 5m or 1h30m, from 10ms to 1h",
+        ]
+    );
+}
+
+#[test]
+fn bad_toml_is_told_with_its_line() {
+    let problems = problems_of_file("[api]\nlisten = \n[log\n");
+    assert!(problems.iter().any(|problem| problem.starts_with("line 2: ")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.starts_with("line 3: ")), "{problems:?}");
+}
+
+#[test]
+fn values_that_contradict_each_other_are_refused() {
+    let problems = problems_of_file("[store.retry]\nbase = \"10s\"\n");
+    assert_eq!(
+        problems,
+        ["line 2: `store.retry.base` (10s) must not be above `store.retry.cap` (5s)"]
+    );
+}
+
+#[test]
+fn a_wrong_address_is_refused_without_showing_its_password() {
+    for text in ["database = \"postgres://u:hunter2@h:x/d\"", "coordination = \"rediss//:hunter2\""]
+    {
+        let problems = problems_of_file(text).join("\n");
+        assert!(problems.contains("it must be"), "{problems}");
+        assert!(!problems.contains("hunter2"), "{problems}");
+    }
+}
+
+#[test]
+fn an_unknown_environment_name_is_refused_but_not_those_kubernetes_sets() {
+    let Err(Invalid(problems)) = resolve(environment(&[("SKEP_STORE__SQLITE__READER", "3")]))
+    else {
+        panic!("it is unknown")
+    };
+    assert_eq!(
+        problems[0].to_string(),
+        "environment SKEP_STORE__SQLITE__READER: unknown setting `store.sqlite.reader`; did you \
+         mean `store.sqlite.readers`?"
+    );
+    let links = [
+        ("SKEP_PORT", "tcp://10.0.0.1:6632"),
+        ("SKEP_PORT_6632_TCP_ADDR", "10.0.0.1"),
+        ("SKEP_SERVICE_HOST", "10.0.0.1"),
+        ("SKEP_API_KEY", "secret"),
+        ("UNRELATED", "x"),
+    ];
+    resolve(environment(&links)).expect("none of them is a setting");
+}
+
+#[test]
+fn an_alias_works_and_the_canonical_name_wins_with_a_warning() {
+    let loaded = resolve(environment(&[("LOG_LEVEL", "DEBUG")])).expect("is valid");
+    assert_eq!(
+        origin_of(&loaded, "log.level"),
+        ("debug".to_owned(), "environment LOG_LEVEL".to_owned())
+    );
+    let both = [("SKEP_LOG__LEVEL", "warn"), ("LOG_LEVEL", "debug")];
+    let loaded = resolve(environment(&both)).expect("is valid");
+    assert_eq!(origin_of(&loaded, "log.level").0, "warn");
+    assert_eq!(
+        loaded.warnings[0].to_string(),
+        "environment SKEP_LOG__LEVEL: it wins over LOG_LEVEL, which is set too"
+    );
+}
+
+#[test]
+fn every_alias_names_a_setting_and_a_name_of_its_own() {
+    let known = Settings::keys();
+    for (position, alias) in ALIASES.iter().enumerate() {
+        assert!(known.contains(&alias.key), "{} sets nothing", alias.name);
+        assert!(!alias.name.starts_with("SKEP_"), "{} is no alias", alias.name);
+        assert!(ALIASES[..position].iter().all(|other| other.name != alias.name), "{}", alias.name);
+    }
+}
+
+#[test]
+fn a_flag_that_sets_nothing_known_is_refused() {
+    let known = Settings::keys();
+    let mut layers = Layers::default();
+    layers.add_set("log.levle=debug", &known);
+    layers.add_set("log.level", &known);
+    let Err(Invalid(problems)) = resolve(layers) else { panic!("both are wrong") };
+    assert!(problems[0].message.contains("did you mean `log.level`?"), "{}", problems[0]);
+    assert!(problems[1].message.contains("is not KEY=VALUE"), "{}", problems[1]);
+}
+
+#[test]
+fn the_declared_keys_are_those_that_are_read() {
+    let loaded = resolve(Layers::default()).expect("the defaults are valid");
+    let read: Vec<&str> = loaded.effective.iter().map(|one| one.key).collect();
+    assert_eq!(read, Settings::keys());
+    assert!(loaded.effective.iter().all(|one| one.value == one.default));
+    assert!(loaded.effective.iter().all(|one| !one.help.is_empty()));
+}
+
+#[test]
+fn the_defaults_of_the_stores_come_through() {
+    let loaded = resolve(Layers::default()).expect("the defaults are valid");
+    let options = loaded.settings.store_options();
+    let expected = StoreOptions::embedded(Path::new("skep-data"));
+    assert_eq!(format!("{options:?}"), format!("{expected:?}"));
+}
