@@ -23,10 +23,10 @@
 //! use skep_policy::{backoff, SeededChance};
 //! use std::time::Duration;
 //!
-//! let options = backoff::Options { base: Duration::from_millis(100), cap: Duration::from_secs(5) };
+//! let (base, cap) = (Duration::from_millis(100), Duration::from_secs(5));
 //! let mut chance = SeededChance::new(42);
-//! let wait = backoff::wait_before_attempt(3, &options, &mut chance);
-//! assert!(wait.chosen <= Duration::from_millis(400));
+//! let wait = backoff::wait_before_attempt(3, &backoff::Options { base, cap }, &mut chance);
+//! assert!(wait.chosen <= 4 * base);
 //! assert_eq!(wait.reason.rule, "full-jitter");
 //! ```
 

@@ -11,7 +11,7 @@ use std::io::Write;
 const CALLERS: u64 = 16;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let folder = std::env::args_os().nth(1).ok_or("the folder is missing")?;
     let stores = Stores::open(&StoreOptions::embedded(folder.as_ref()))?;
     let Database::Sqlite(sqlite) = stores.database() else { unreachable!("it is embedded") };
@@ -38,18 +38,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                     db.execute("INSERT INTO numbers VALUES (?1)", [number])?;
                     Ok::<_, StoreError>(())
                 };
-                if let Err(error) = sqlite.write(insert).await {
-                    return error;
-                }
+                sqlite.write(insert).await?;
                 // One write call a line, so that a kill never leaves half a number.
                 let line = format!("durable {number}\n");
-                let _ = std::io::stdout().lock().write_all(line.as_bytes());
+                std::io::stdout().lock().write_all(line.as_bytes())?;
             }
-            unreachable!("numbers never run out")
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
         });
     }
-    match callers.join_next().await {
-        Some(ended) => Err(ended?.into()),
-        None => Ok(()),
+    while let Some(ended) = callers.join_next().await {
+        ended??;
     }
+    Ok(())
 }

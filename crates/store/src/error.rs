@@ -31,6 +31,10 @@ pub enum StoreError {
     #[error("no space left for {target}: {cause}; free some disk space, nothing written is lost")]
     Full { target: String, cause: String },
 
+    /// The disk failed in the middle. It may or may not have been applied.
+    #[error("the disk with {target} failed, the outcome is unknown: {cause}; check the disk")]
+    Disk { target: String, cause: String },
+
     /// The file or folder cannot be written by this process. Nothing was applied.
     #[error("{target} cannot be written: {cause}; check its owner, its mode and the mount")]
     NotWritable { target: String, cause: String },
@@ -76,7 +80,7 @@ impl StoreError {
     /// Whether the call can have taken effect.
     pub fn outcome(&self) -> Outcome {
         match self {
-            StoreError::Unknown { .. } => Outcome::Unknown,
+            StoreError::Unknown { .. } | StoreError::Disk { .. } => Outcome::Unknown,
             _ => Outcome::NotApplied,
         }
     }

@@ -13,7 +13,8 @@
 //! brings its own tables as a [`Schema`] and its own statements.
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use skep_store::{Database, SCHEMA, StoreError, StoreOptions, Stores};
 //!
 //! let folder = tempfile::tempdir()?;

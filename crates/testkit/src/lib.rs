@@ -30,7 +30,7 @@ pub use proxy::Proxy;
 pub use redis::Redis;
 
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long anything in a test may take before it has failed. Generous, because the machine may be
 /// busy; nothing waits this long unless something is wrong.
@@ -40,4 +40,20 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     listener.local_addr().expect("a bound listener has an address").port()
+}
+
+/// Looks again and again until `look` finds something, for what gives no signal when it changes,
+/// such as another process's answer. Whatever prints a line is better waited for by that line.
+///
+/// # Panics
+/// If nothing is found within [`PATIENCE`].
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it never happened: {what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
 }

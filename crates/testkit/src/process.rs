@@ -85,10 +85,17 @@ impl Process {
         Self::guarded(name, guardian, reader)
     }
 
-    /// Like [`Process::start`], as another user.
+    /// Like [`Process::start`], as another user of this machine.
+    ///
+    /// # Panics
+    /// If there is no such user.
     pub fn start_as(name: &str, command: &Command, end_signal: &str, user: &str) -> Self {
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+        let entry = users.lines().map(fields).find(|fields| fields.len() > 3 && fields[0] == user);
+        let entry = entry.unwrap_or_else(|| panic!("there is no user {user}"));
         let mut through = Command::new("setpriv");
-        through.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+        through.args(["--reuid", &entry[2], "--regid", &entry[3], "--clear-groups"]);
         through.arg(command.get_program()).args(command.get_args());
         Self::start(name, &through, end_signal)
     }

@@ -101,7 +101,8 @@ impl NodeArgs {
             next = inner.source();
         }
         let message = format!(
-            "no node answers at {}: {cause}; start one with `skep serve`, or name another with --url",
+            "no node answers at {}: {cause}; start one with `skep serve`, or name another with \
+             --url",
             self.shown_url()
         );
         CliError::new(Exit::Unavailable, message)

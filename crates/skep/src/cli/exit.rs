@@ -96,9 +96,10 @@ fn exit_of_store(error: &StoreError) -> Exit {
         StoreError::Unreachable { .. } | StoreError::Unknown { .. } => Exit::Unavailable,
         StoreError::Denied { .. } => Exit::Denied,
         StoreError::InUse { .. } => Exit::InUse,
-        StoreError::Full { .. } | StoreError::NotWritable { .. } | StoreError::Damaged { .. } => {
-            Exit::System
-        }
+        StoreError::Full { .. }
+        | StoreError::Disk { .. }
+        | StoreError::NotWritable { .. }
+        | StoreError::Damaged { .. } => Exit::System,
         StoreError::Refused { .. }
         | StoreError::CommitLost { .. }
         | StoreError::Panicked { .. }

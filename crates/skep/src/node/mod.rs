@@ -208,8 +208,8 @@ async fn prepare(
         .stores
         .wait_until_reachable(stop, |error, wait| {
             let decision = DecisionId::new(shared.clock.now(), &mut chance);
-            let seconds = wait.chosen.as_secs_f64();
-            tracing::warn!(%error, %decision, reason = %wait.reason, "trying again in {seconds:.1} s");
+            let (reason, seconds) = (&wait.reason, wait.chosen.as_secs_f64());
+            tracing::warn!(%error, %decision, %reason, "trying again in {seconds:.1} s");
             state.send_replace(State::Starting(error.to_string()));
         })
         .await;

@@ -101,7 +101,8 @@ section! {
         /// Connections at most; a call that finds all in use waits.
         connections_max: usize = PostgresOptions::default().connections_max, in 1..=10_000;
         /// How long a call may wait for a connection, and a new connection may take.
-        connect_timeout: Duration = PostgresOptions::default().connect_timeout, in ms(10)..=hours(1);
+        connect_timeout: Duration = PostgresOptions::default().connect_timeout,
+            in ms(10)..=hours(1);
         /// How long the server may work on one statement.
         statement_timeout: Duration = PostgresOptions::default().statement_timeout,
             in ms(10)..=hours(24);
@@ -112,7 +113,8 @@ section! {
     /// Limits of the connection to Redis.
     pub struct RedisSettings in "store.redis" {
         /// How long connecting may take.
-        connect_timeout: Duration = RedisOptions::default().connect_timeout, in ms(10)..=hours(1);
+        connect_timeout: Duration = RedisOptions::default().connect_timeout,
+            in ms(10)..=hours(1);
         /// How long a call may take, connecting included.
         call_timeout: Duration = RedisOptions::default().call_timeout, in ms(10)..=hours(1);
     }

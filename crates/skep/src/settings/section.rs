@@ -109,7 +109,7 @@ fn describe<T: Value>(key: &str, text: &str, cause: &str, expected: &str) -> Str
 
 /// Declares a section: a struct with a documented field for each setting.
 ///
-/// ```ignore
+/// ```text
 /// section! {
 ///     /// Limits of the embedded store.
 ///     pub struct SqliteSettings in "store.sqlite" {

@@ -115,7 +115,9 @@ impl Value for ByteSize {
     fn show(&self) -> String {
         let binary = UNITS[..4].iter().rev().find(|(_, bytes)| self.0 >= *bytes);
         match binary {
-            Some((unit, bytes)) if self.0 % bytes == 0 => format!("{}{unit}", self.0 / bytes),
+            Some((unit, bytes)) if self.0.is_multiple_of(*bytes) => {
+                format!("{}{unit}", self.0 / bytes)
+            }
             _ => format!("{}B", self.0),
         }
     }

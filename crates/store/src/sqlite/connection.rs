@@ -72,6 +72,15 @@ fn classify_for(target: &str, error: &rusqlite::Error) -> StoreError {
     let target = target.to_owned();
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full { target, cause },
+        // The file that readers and writer share beside the database found no room to grow.
+        Some(ErrorCode::SystemIoFailure)
+            if error.sqlite_error().is_some_and(|error| {
+                error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
+            }) =>
+        {
+            StoreError::Full { target, cause }
+        }
+        Some(ErrorCode::SystemIoFailure) => StoreError::Disk { target, cause },
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             StoreError::Damaged { target, cause }
         }

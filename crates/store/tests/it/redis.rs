@@ -31,7 +31,7 @@ async fn a_script_is_one_step_and_survives_being_forgotten() {
     let lua = add();
     assert_eq!(add_three(&redis, &lua).await.expect("runs"), 3);
     assert_eq!(add_three(&redis, &lua).await.expect("runs"), 6);
-    let mut flush = redis::cmd("SCRIPT");
+    let mut flush = ::redis::cmd("SCRIPT");
     redis.command::<()>(flush.arg("FLUSH")).await.expect("forgets");
     assert_eq!(add_three(&redis, &lua).await.expect("is sent again, and ran once"), 9);
     server.restart_empty();

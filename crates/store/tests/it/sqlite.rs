@@ -261,6 +261,31 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed_in_the_middle_of_writ
     assert!(acknowledged.len() > 5);
 }
 
+/// A small disk fills up while many write; then it is made larger.
+#[test]
+fn a_full_disk_refuses_clearly_and_loses_nothing_acknowledged() {
+    let folder = Folder::new("full");
+    let script = "mount -t tmpfs -o size=600k tmpfs \"$2\" || exit 99
+        \"$1\" \"$2/data\"
+        echo \"the first run ended with $?\"
+        mount -o remount,size=64m \"$2\"
+        \"$1\" \"$2/data\" 2>/dev/null | sed '/^ready/q'";
+    let mut command = Command::new(skep_testkit::programs::require("unshare"));
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(example("durable_counter"));
+    command.arg(folder.path());
+    let process = Process::start("durable_counter", &command, "KILL");
+    assert_eq!(process.wait().code, 0, "{}", process.log());
+    let log = process.log();
+    let (first, second) = log.split_once("the first run ended with 1").expect("it failed");
+    assert!(first.contains("no space left") || first.contains("Full"), "{first}");
+    let acknowledged = printed(first, "durable ");
+    assert!(!acknowledged.is_empty(), "{first}");
+    assert!(acknowledged.is_subset(&printed(second, "kept ")), "something acknowledged is lost");
+}
+
 fn printed(log: &str, prefix: &str) -> BTreeSet<u64> {
     let number = |line: &str| line.strip_prefix(prefix).and_then(|rest| rest.parse().ok());
     log.lines().filter_map(number).collect()

@@ -1,0 +1,27 @@
+//! Side-by-side benchmarks: Skep and a peer, in one run, as ratios.
+//!
+//! Each is a program in `src/bin`, run by `cargo xtask bench NAME`. With `--json` it prints one
+//! [`Report`]; it ends with 0 only if the report is ok.
+
+use skep::report::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Prints the report in the form that was asked for.
+pub fn finish(report: &Report) -> ExitCode {
+    if std::env::args().any(|word| word == "--json") {
+        match serde_json::to_string_pretty(report) {
+            Ok(text) => println!("{text}"),
+            Err(error) => unreachable!("a report is a plain value: {error}"),
+        }
+    } else {
+        println!("{}", report.to_text());
+    }
+    if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The program `skep`, built for the same profile as this one.
+pub fn skep() -> PathBuf {
+    let this = std::env::current_exe().unwrap_or_default();
+    this.with_file_name("skep")
+}

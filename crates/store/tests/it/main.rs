@@ -1,0 +1,6 @@
+//! Tests of the stores against the real thing. One binary, because each would be linked again.
+
+mod migrate;
+mod postgres;
+mod redis;
+mod sqlite;

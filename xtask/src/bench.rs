@@ -1,0 +1,26 @@
+//! `cargo xtask bench`: benchmarks, built for release.
+
+use crate::run::{cargo, step};
+
+/// The benchmarks of the workspace member `benches`, a program each.
+const BENCHMARKS: &[(&str, &str)] = &[
+    ("footprint", "size of the binary, memory of an idle node, start to ready"),
+    ("store", "durable rows a second, group commit against one transaction a call"),
+];
+
+/// Runs a benchmark, or lists them.
+pub fn run(arguments: &[&str]) -> Result<(), String> {
+    let Some((name, rest)) = arguments.split_first() else {
+        for (name, what) in BENCHMARKS {
+            println!("{name:12} {what}");
+        }
+        return Ok(());
+    };
+    if !BENCHMARKS.iter().any(|(known, _)| known == name) {
+        let names: Vec<&str> = BENCHMARKS.iter().map(|(known, _)| *known).collect();
+        return Err(format!("no benchmark {name:?}, there are: {}", names.join(", ")));
+    }
+    step("the product", cargo().args(["build", "--release", "--package", "skep", "--quiet"]))?;
+    let run = ["run", "--release", "--quiet", "--package", "skep-benches", "--bin", name, "--"];
+    step(name, cargo().args(run).args(rest))
+}
