@@ -23,8 +23,8 @@ fn main() -> ExitCode {
     let mut words = arguments.iter().map(String::as_str);
     let outcome = match words.next() {
         Some("test") => {
-            let rest: Vec<&str> = words.filter(|word| *word != "--").collect();
-            check::test(&rest)
+            let rest: Vec<&str> = words.collect();
+            check::test(rest.strip_prefix(&["--"]).unwrap_or(&rest))
         }
         Some("bench") => {
             let rest: Vec<&str> = words.collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const FILE_LINES_MAX: usize = 800;
+const FILE_LINES_MAX: usize = 600;
 const LINE_COLUMNS_MAX: usize = 100;
 
 /// What each crate of the house may use of the others. A crate that is not named here is one that
@@ -11,17 +11,15 @@ const LINE_COLUMNS_MAX: usize = 100;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("skep-policy", &[]),
     ("skep-store", &["skep-policy"]),
-    ("skep-pools", &["skep-policy"]),
-    ("skep-nodes", &["skep-policy", "skep-store"]),
     ("skep-testkit", &["skep-policy"]),
     ("xtask", &["skep-testkit"]),
-    ("skep-benches", &["skep", "skep-testkit", "skep-policy", "skep-store", "skep-pools"]),
+    ("skep-benches", &["skep", "skep-testkit"]),
 ];
 const DOING_MAY_USE: &[&str] = &["skep-policy", "skep-store", "skep-pools", "skep-nodes"];
-const WIRING_MAY_NOT_USE: &[&str] = &["skep-testkit", "skep-benches", "xtask", "skep-sim"];
+const WIRING_MAY_NOT_USE: &[&str] = &["skep-testkit", "skep-benches", "xtask"];
 
 /// The policy crate has no way to do I/O.
-const POLICY_MAY_DEPEND_ON: &[&str] = &["serde", "xxhash-rust"];
+const POLICY_MAY_DEPEND_ON: &[&str] = &["serde"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_path_buf()
@@ -161,6 +159,14 @@ fn every_crate_tells_its_story_first() {
     for (path, text) in with_ending("rs") {
         let first = text.lines().next().unwrap_or_default();
         assert!(first.starts_with("//! "), "{} does not say what it is for", path.display());
+    }
+}
+
+#[test]
+fn no_constraint_waits_for_the_commit() {
+    for (path, text) in with_ending("sql") {
+        // One call's mistake would fail the commit that it shares with others.
+        assert!(!text.to_uppercase().contains("DEFERRABLE"), "{}", path.display());
     }
 }
 

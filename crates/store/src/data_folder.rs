@@ -3,6 +3,7 @@
 use crate::StoreError;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 const LOCK_FILE: &str = "skep.lock";
@@ -19,7 +20,9 @@ pub struct DataFolder {
 impl DataFolder {
     /// Creates the folder if need be and takes its lock.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(path).map_err(|error| file_error(path, &error))?;
+        // For nobody else to look into: it holds hashes of keys, and messages.
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|error| file_error(path, &error))?;
         let path = path.canonicalize().map_err(|error| file_error(path, &error))?;
         let lock = lock(&path)?;
         Ok(DataFolder { path, _lock: lock })
@@ -32,7 +35,12 @@ impl DataFolder {
 
     /// The embedded database's file.
     pub fn database(&self) -> PathBuf {
-        self.path.join(DATABASE_FILE)
+        Self::database_in(&self.path)
+    }
+
+    /// Where the embedded database of a folder is, or would be.
+    pub fn database_in(folder: &Path) -> PathBuf {
+        folder.join(DATABASE_FILE)
     }
 }
 
@@ -66,7 +74,7 @@ fn holder(file: &mut File) -> String {
     }
 }
 
-fn file_error(path: &Path, error: &io::Error) -> StoreError {
+pub(crate) fn file_error(path: &Path, error: &io::Error) -> StoreError {
     let target = path.display().to_string();
     let cause = error.to_string();
     match error.kind() {

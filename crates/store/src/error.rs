@@ -27,6 +27,11 @@ pub enum StoreError {
     #[error("{store} refused the statement: {cause}")]
     Refused { store: &'static str, cause: String },
 
+    /// The store said no for now: a conflict with another transaction, a lock, no room or memory,
+    /// starting up, handing over. Nothing was applied; the same call may succeed later.
+    #[error("{store} cannot do it now: {cause}")]
+    Busy { store: &'static str, cause: String },
+
     /// The disk is full. Nothing was applied; it can succeed once there is room.
     #[error("no space left for {target}: {cause}; free some disk space, nothing written is lost")]
     Full { target: String, cause: String },
@@ -91,6 +96,7 @@ impl StoreError {
             self,
             StoreError::Unreachable { .. }
                 | StoreError::Unknown { .. }
+                | StoreError::Busy { .. }
                 | StoreError::Full { .. }
                 | StoreError::CommitLost { .. }
         )
@@ -98,7 +104,18 @@ impl StoreError {
 }
 
 /// Joins an error and its causes into one line, because drivers hide the useful part in the last.
+///
+/// Of PostgreSQL's answers only the message and the code: its detail repeats values of rows.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    join(error).replace('\n', " ")
+}
+
+fn join(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(answer) =
+        error.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.as_db_error())
+    {
+        return format!("{} ({})", answer.message(), answer.code().code());
+    }
     let mut line = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

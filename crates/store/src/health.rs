@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use serde::Serialize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One store's answer to "are you there?".
 #[derive(Clone, Debug, Serialize)]
@@ -21,17 +21,22 @@ pub struct Health {
 }
 
 impl Health {
-    pub(crate) fn new(
+    /// Asks, for at most `limit`; a store that has not answered by then is not well.
+    pub(crate) async fn ask(
         store: &'static str,
         target: String,
-        latency: Duration,
-        outcome: Result<(), StoreError>,
+        limit: Duration,
+        answer: impl Future<Output = Result<(), StoreError>>,
     ) -> Self {
+        let asked = Instant::now();
+        let outcome = tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
+            Err(StoreError::Unknown { store, cause: format!("no answer within {limit:?}") })
+        });
         Health {
             store,
             target,
             ok: outcome.is_ok(),
-            latency_ms: latency.as_secs_f64() * 1_000.0,
+            latency_ms: asked.elapsed().as_secs_f64() * 1_000.0,
             error: outcome.err().map(|error| error.to_string()),
         }
     }

@@ -35,16 +35,15 @@ impl Database {
                     .await?
             }
             Database::Postgres(postgres) => {
+                let insert = "INSERT INTO skep_installation (only_row, id, created_by)
+                              VALUES (1, $1, $2) ON CONFLICT DO NOTHING";
+                let select = "SELECT id, created_by FROM skep_installation";
                 let client = postgres.client().await?;
-                client
-                    .execute(
-                        "INSERT INTO skep_installation (only_row, id, created_by)
-                         VALUES (1, $1, $2) ON CONFLICT DO NOTHING",
-                        &[&id, &version],
-                    )
-                    .await?;
-                let row =
-                    client.query_one("SELECT id, created_by FROM skep_installation", &[]).await?;
+                let ask = async {
+                    client.execute(insert, &[&id, &version]).await?;
+                    Ok::<_, StoreError>(client.query_one(select, &[]).await?)
+                };
+                let row = postgres.limit(ask).await?;
                 (row.get(0), row.get(1))
             }
         };

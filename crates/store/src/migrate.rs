@@ -117,18 +117,18 @@ impl Database {
             Database::Sqlite(sqlite) => sqlite.read(sqlite_records).await?,
             Database::Postgres(postgres) => {
                 let client = postgres.client().await?;
-                postgres_records(&client).await?
+                postgres.limit(postgres_records(&client)).await?
             }
         };
         let steps = self.steps(schemas);
         check(&steps, &records)?;
-        let status = |step: &Step| MigrationStatus {
-            part: step.part.to_owned(),
-            number: step.migration.number,
-            name: step.migration.name.to_owned(),
-            applied_at: records.get(&step.key()).map(|record| record.applied_at.clone()),
-        };
-        Ok(steps.iter().map(status).collect())
+        let applied_at = |step: &Step| records.get(&step.key()).map(|one| one.applied_at.clone());
+        Ok(steps.iter().map(|step| step.status(applied_at(step))).collect())
+    }
+
+    /// What [`Database::migration_status`] says of a database that does not exist yet.
+    pub fn all_pending(schemas: &[Schema]) -> Vec<MigrationStatus> {
+        steps(schemas, |schema| schema.sqlite).iter().map(|step| step.status(None)).collect()
     }
 
     /// Applies what is pending and returns what that was.
@@ -141,17 +141,19 @@ impl Database {
     }
 
     fn steps(&self, schemas: &[Schema]) -> Vec<Step> {
-        let of = |schema: &Schema| match self {
+        steps(schemas, |schema| match self {
             Database::Sqlite(_) => schema.sqlite,
             Database::Postgres(_) => schema.postgres,
-        };
-        schemas
-            .iter()
-            .flat_map(|schema| {
-                of(schema).iter().map(|migration| Step { part: schema.part, migration: *migration })
-            })
-            .collect()
+        })
     }
+}
+
+fn steps(schemas: &[Schema], of: impl Fn(&Schema) -> &'static [Migration]) -> Vec<Step> {
+    let of_schema = |schema: &Schema| {
+        let part = schema.part;
+        of(schema).iter().map(move |migration| Step { part, migration: *migration })
+    };
+    schemas.iter().flat_map(of_schema).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -170,18 +172,24 @@ impl Step {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn done(&self, applied_at: String) -> MigrationStatus {
+    fn status(&self, applied_at: Option<String>) -> MigrationStatus {
         MigrationStatus {
             part: self.part.to_owned(),
             number: self.migration.number,
             name: self.migration.name.to_owned(),
-            applied_at: Some(applied_at),
+            applied_at,
         }
     }
 
+    /// A statement that the database refuses is the migration's fault; anything else is not.
     fn failed(&self, cause: StoreError) -> MigrateError {
         let Migration { number, name, .. } = self.migration;
-        MigrateError::Failed { part: self.part, number, name, cause }
+        match cause {
+            StoreError::Refused { .. } => {
+                MigrateError::Failed { part: self.part, number, name, cause }
+            }
+            other => MigrateError::Store(other),
+        }
     }
 }
 
@@ -259,7 +267,7 @@ async fn migrate_sqlite(
                     )
                 };
                 let applied_at = apply().map_err(|error| step.failed(error.into()))?;
-                applied.push(step.done(applied_at));
+                applied.push(step.status(Some(applied_at)));
             }
             Ok(applied)
         })
@@ -328,7 +336,7 @@ async fn migrate_postgres(
             transaction.query_one(&insert, &values).await
         };
         let row = apply.await.map_err(|error| step.failed(error.into()))?;
-        applied.push(step.done(row.get(0)));
+        applied.push(step.status(Some(row.get(0))));
     }
     transaction.commit().await.map_err(StoreError::from)?;
     Ok(applied)

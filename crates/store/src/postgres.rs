@@ -8,8 +8,8 @@ use deadpool_postgres::{
 };
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::time::{Duration, Instant};
-use tokio_postgres::error::SqlState;
+use std::time::Duration;
+use tokio_postgres::error::DbError;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub(crate) const NAME: &str = "postgres";
@@ -41,6 +41,7 @@ pub struct Postgres {
     pool: Pool,
     target: String,
     connect_timeout: Duration,
+    statement_timeout: Duration,
     connections: Gauge,
 }
 
@@ -66,7 +67,7 @@ impl Postgres {
         let manager = Manager::from_config(
             config,
             MakeRustlsConnect::new(tls),
-            ManagerConfig { recycling_method: RecyclingMethod::Fast },
+            ManagerConfig { recycling_method: RecyclingMethod::Verified },
         );
         let wait = Some(options.connect_timeout);
         let pool = Pool::builder(manager)
@@ -76,20 +77,45 @@ impl Postgres {
             .post_create(limit_statements(options.statement_timeout))
             .build()
             .map_err(|error| denied(error.to_string()))?;
-        let connect_timeout = options.connect_timeout;
-        Ok(Postgres { pool, target, connect_timeout, connections: Gauge::default() })
+        Ok(Postgres {
+            pool,
+            target,
+            connect_timeout: options.connect_timeout,
+            statement_timeout: options.statement_timeout,
+            connections: Gauge::default(),
+        })
     }
 
-    /// Takes a connection from the pool, making one if none is idle.
+    /// Takes a connection from the pool, making one if none is idle. It is asked whether it is
+    /// alive first, because the statement of a caller that left may still hang in it.
     pub async fn client(&self) -> Result<PostgresClient, StoreError> {
-        self.pool.get().await.map_err(|error| self.pool_error(&error))
+        // The pool's own limits leave out the first statement of a new connection.
+        match tokio::time::timeout(2 * self.connect_timeout, self.pool.get()).await {
+            Ok(client) => client.map_err(|error| self.pool_error(&error)),
+            Err(_) => Err(StoreError::Unreachable {
+                store: NAME,
+                target: self.target.clone(),
+                cause: format!("no connection within {:?}", 2 * self.connect_timeout),
+            }),
+        }
     }
 
-    /// Whether the server answers a query now.
-    pub async fn health(&self) -> Health {
-        let asked = Instant::now();
-        let outcome = self.ask().await;
-        Health::new(NAME, self.target.clone(), asked.elapsed(), outcome)
+    /// Gives `work` on a connection the time that a statement may take and a little more: a server
+    /// that hangs does not end its statements by itself.
+    pub async fn limit<T, E: From<StoreError>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let limit = self.statement_timeout + self.connect_timeout;
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+            let cause = format!("no answer within {limit:?}");
+            Err(StoreError::Unknown { store: NAME, cause }.into())
+        })
+    }
+
+    /// Whether the server answers a query now, within `limit`.
+    pub async fn health(&self, limit: Duration) -> Health {
+        Health::ask(NAME, self.target.clone(), limit, self.ask()).await
     }
 
     /// The address, without its password.
@@ -97,13 +123,13 @@ impl Postgres {
         &self.target
     }
 
-    /// One round trip, within the time that connecting may take. Fails like any other call would.
+    /// One round trip. Fails like any other call would.
     pub async fn ask(&self) -> Result<(), StoreError> {
         let client = self.client().await?;
-        match tokio::time::timeout(self.connect_timeout, client.simple_query("SELECT 1")).await {
+        let asked = tokio::time::timeout(self.connect_timeout, client.simple_query("SELECT 1"));
+        match asked.await {
             Ok(answer) => answer.map(|_| ()).map_err(StoreError::from),
             Err(_) => {
-                // A connection that hangs would hang its next user too.
                 drop(Object::take(client));
                 let cause = format!("no answer within {:?}", self.connect_timeout);
                 Err(StoreError::Unknown { store: NAME, cause })
@@ -146,12 +172,24 @@ impl Postgres {
 
     fn connect_error(&self, error: &tokio_postgres::Error) -> StoreError {
         let (store, target, cause) = (NAME, self.target.clone(), crate::error::chain(error));
-        let passes = error.as_db_error().is_none_or(|answer| comes_back(answer.code()));
-        if passes && !is_certificate_problem(error) && !is_configuration_problem(error) {
-            StoreError::Unreachable { store, target, cause }
-        } else {
+        if needs_a_person(error) {
             StoreError::Denied { store, target, cause }
+        } else {
+            StoreError::Unreachable { store, target, cause }
         }
+    }
+}
+
+/// Whether a failed connection stays failed until somebody changes a password, a name, a right or
+/// a certificate. Everything else may pass: servers restart, poolers are full.
+fn needs_a_person(error: &tokio_postgres::Error) -> bool {
+    match error.as_db_error() {
+        Some(answer) => {
+            let code = answer.code().code();
+            // Authorization, no such database, no right to it.
+            code.starts_with("28") || code == "3D000" || code == "42501"
+        }
+        None => crate::tls::is_tls_problem(error) || is_configuration_problem(error),
     }
 }
 
@@ -165,49 +203,48 @@ fn limit_statements(limit: Duration) -> Hook {
     })
 }
 
-/// States in which a server turns connections away for a while.
-fn comes_back(code: &SqlState) -> bool {
-    *code == SqlState::TOO_MANY_CONNECTIONS || is_going_away(code)
-}
-
-fn is_going_away(code: &SqlState) -> bool {
-    [SqlState::CANNOT_CONNECT_NOW, SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN]
-        .contains(code)
-}
-
-fn is_certificate_problem(error: &tokio_postgres::Error) -> bool {
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        let tls = cause
-            .downcast_ref::<std::io::Error>()
-            .and_then(|io| io.get_ref())
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        if tls.is_some() || cause.is::<rustls::Error>() {
-            return true;
-        }
-        next = cause.source();
-    }
-    false
-}
-
-/// The driver has no kind for these: a missing password, TLS asked for and not spoken.
+/// The driver has no kind for these: no password for a server that wants one, TLS asked for and not
+/// spoken.
 fn is_configuration_problem(error: &tokio_postgres::Error) -> bool {
-    let text = error.to_string();
-    text.starts_with("invalid configuration") || text.starts_with("error performing TLS handshake")
+    let text = crate::error::chain(error);
+    text.starts_with("invalid configuration") || text.contains("server does not support TLS")
 }
 
 impl From<tokio_postgres::Error> for StoreError {
     /// For errors of a statement on an open connection; those of connecting are told apart by
     /// [`Postgres::client`].
     fn from(error: tokio_postgres::Error) -> Self {
-        let cause = crate::error::chain(&error);
-        match error.as_db_error() {
-            // The server said no, so it knows what it did: nothing.
-            Some(answer) if !is_going_away(answer.code()) => {
-                StoreError::Refused { store: NAME, cause }
+        let (store, cause) = (NAME, crate::error::chain(&error));
+        let Some(answer) = error.as_db_error() else {
+            return if is_callers_mistake(&cause) {
+                StoreError::Refused { store, cause }
+            } else {
+                StoreError::Unknown { store, cause }
+            };
+        };
+        match answer.code().code() {
+            // The connection is gone with it, or the server itself does not know.
+            _ if is_fatal(answer) => StoreError::Unknown { store, cause },
+            "40003" => StoreError::Unknown { store, cause },
+            code if code.starts_with("08") => StoreError::Unknown { store, cause },
+            // Conflicts, no room or memory, locks, a standby: the server did nothing, for now.
+            code if code.starts_with("40") || code.starts_with("53") => {
+                StoreError::Busy { store, cause }
             }
-            // Shutting down in the middle, a cut connection: nobody knows.
-            _ => StoreError::Unknown { store: NAME, cause },
+            "55P03" | "25006" => StoreError::Busy { store, cause },
+            _ => StoreError::Refused { store, cause },
         }
     }
+}
+
+fn is_fatal(answer: &DbError) -> bool {
+    use tokio_postgres::error::Severity;
+    matches!(answer.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+}
+
+/// Errors that the driver finds before it sends anything, or in reading an answer.
+fn is_callers_mistake(cause: &str) -> bool {
+    ["error serializing", "error deserializing", "query returned an unexpected", "invalid column"]
+        .iter()
+        .any(|start| cause.starts_with(start))
 }

@@ -10,7 +10,6 @@ use skep_policy::{SeededChance, backoff};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Where the stores are and what they may use.
 #[derive(Clone, Debug)]
@@ -60,6 +59,36 @@ pub enum Database {
 }
 
 impl Database {
+    /// Opens the database alone, for chores beside a node. The embedded one belongs to a process,
+    /// so its folder is locked; PostgreSQL needs no folder.
+    pub fn open(options: &StoreOptions) -> Result<Self, StoreError> {
+        match &options.database {
+            DatabaseUrl::Embedded => {
+                let folder = Arc::new(DataFolder::open(&options.data)?);
+                Sqlite::open(&folder, &options.sqlite).map(Database::Sqlite)
+            }
+            DatabaseUrl::Postgres(url) => {
+                Postgres::new(url, &options.postgres).map(Database::Postgres)
+            }
+        }
+    }
+
+    /// Whether there is something to open; an embedded database that was never made is not there.
+    pub fn exists(options: &StoreOptions) -> bool {
+        match &options.database {
+            DatabaseUrl::Embedded => DataFolder::database_in(&options.data).exists(),
+            DatabaseUrl::Postgres(_) => true,
+        }
+    }
+
+    /// Finishes what was queued and closes the database.
+    pub async fn close(&self) {
+        match self {
+            Database::Sqlite(sqlite) => sqlite.close().await,
+            Database::Postgres(postgres) => postgres.close(),
+        }
+    }
+
     /// `sqlite` or `postgres`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -97,20 +126,16 @@ impl Stores {
     /// Locks the data folder and opens what is embedded. Servers are not contacted yet: that is
     /// [`Stores::wait_until_reachable`]. Must be called inside a tokio runtime.
     pub fn open(options: &StoreOptions) -> Result<Self, StoreError> {
-        let folder = DataFolder::open(&options.data)?;
+        let folder = Arc::new(DataFolder::open(&options.data)?);
         let database = match &options.database {
-            DatabaseUrl::Embedded => {
-                Database::Sqlite(Sqlite::open(&folder.database(), &options.sqlite)?)
-            }
-            DatabaseUrl::Postgres(url) => {
-                Database::Postgres(Postgres::new(url, &options.postgres)?)
-            }
+            DatabaseUrl::Embedded => Database::Sqlite(Sqlite::open(&folder, &options.sqlite)?),
+            DatabaseUrl::Postgres(_) => Database::open(options)?,
         };
         let redis = match &options.coordination {
             CoordinationUrl::Database => None,
             CoordinationUrl::Redis(url) => Some(Redis::new(url, &options.redis)?),
         };
-        Ok(Stores { database, redis, folder: Arc::new(folder), retry: options.retry })
+        Ok(Stores { database, redis, folder, retry: options.retry })
     }
 
     /// Where lasting data is.
@@ -129,27 +154,23 @@ impl Stores {
     }
 
     /// Tries until every server answers, telling `on_wait` about each attempt that failed and how
-    /// long it waits before the next. Gives up at once on what only a person can mend, and when
-    /// `stop` is called.
+    /// long it waits before the next. Gives up at once on what only a person can mend.
     pub async fn wait_until_reachable(
         &self,
-        stop: &CancellationToken,
         mut on_wait: impl FnMut(&StoreError, &skep_policy::Decision<Duration>),
     ) -> Result<(), StoreError> {
         let seed = uuid::Uuid::new_v4().as_u64_pair().1;
         let mut chance = SeededChance::new(seed);
         for server in self.servers() {
             let mut attempt = 0;
-            while let Some(Err(error)) = stop.run_until_cancelled(server.ask()).await {
+            while let Err(error) = server.ask().await {
                 if !error.is_temporary() {
                     return Err(error);
                 }
                 attempt += 1;
                 let wait = backoff::wait_before_attempt(attempt, &self.retry, &mut chance);
                 on_wait(&error, &wait);
-                if stop.run_until_cancelled(tokio::time::sleep(wait.chosen)).await.is_none() {
-                    return Err(error);
-                }
+                tokio::time::sleep(wait.chosen).await;
             }
         }
         Ok(())
@@ -163,7 +184,7 @@ impl Stores {
         postgres.into_iter().chain(self.redis.as_ref().map(Server::Redis))
     }
 
-    /// Applies what is pending of `schemas` and of the store's own.
+    /// Applies what is pending of `schemas`, which must be all of this program's.
     pub async fn migrate(&self, schemas: &[Schema]) -> Result<Vec<MigrationStatus>, MigrateError> {
         self.database.migrate(schemas).await
     }
@@ -173,17 +194,17 @@ impl Stores {
         self.database.installation().await
     }
 
-    /// How each store is doing now; asked together, so the slowest sets the time.
-    pub async fn health(&self) -> Vec<Health> {
+    /// How each store is doing now; asked together, each for at most `limit`.
+    pub async fn health(&self, limit: Duration) -> Vec<Health> {
         let database = async {
             match &self.database {
-                Database::Sqlite(sqlite) => sqlite.health().await,
-                Database::Postgres(postgres) => postgres.health().await,
+                Database::Sqlite(sqlite) => sqlite.health(limit).await,
+                Database::Postgres(postgres) => postgres.health(limit).await,
             }
         };
         let redis = async {
             match &self.redis {
-                Some(redis) => Some(redis.health().await),
+                Some(redis) => Some(redis.health(limit).await),
                 None => None,
             }
         };
@@ -194,7 +215,7 @@ impl Stores {
     /// Resolves when an embedded store ended by itself, which is a fault of this process.
     pub async fn failed(&self) {
         match &self.database {
-            Database::Sqlite(sqlite) => sqlite.ended().await,
+            Database::Sqlite(sqlite) => sqlite.failed().await,
             Database::Postgres(_) => std::future::pending().await,
         }
     }
@@ -214,11 +235,13 @@ impl Stores {
         }
     }
 
+    /// The waits between attempts that failed.
+    pub fn retry(&self) -> backoff::Options {
+        self.retry
+    }
+
     /// Finishes what was queued and closes everything.
     pub async fn close(&self) {
-        match &self.database {
-            Database::Sqlite(sqlite) => sqlite.close().await,
-            Database::Postgres(postgres) => postgres.close(),
-        }
+        self.database.close().await;
     }
 }

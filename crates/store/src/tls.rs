@@ -26,6 +26,20 @@ pub(crate) fn client_config(verify: &Verify) -> Result<ClientConfig, String> {
     Ok(config)
 }
 
+/// Whether an error comes from TLS itself: a certificate that does not verify, a peer that speaks
+/// something else. Waiting mends none of these.
+pub(crate) fn is_tls_problem(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let wrapped = cause.downcast_ref::<std::io::Error>().and_then(|io| io.get_ref());
+        if cause.is::<rustls::Error>() || wrapped.is_some_and(|inner| inner.is::<rustls::Error>()) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}
+
 fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let (added, _) =

@@ -30,16 +30,27 @@ pub use proxy::Proxy;
 pub use redis::Redis;
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything in a test may take before it has failed. Generous, because the machine may be
 /// busy; nothing waits this long unless something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port on loopback that nobody listens on now.
+/// A port on loopback that nobody listens on now, and that the system does not give to others by
+/// itself: a server that is stopped and started again finds its port free.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("a bound listener has an address").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Test processes run beside each other, so each starts somewhere else.
+    let start = std::process::id() % 10_000;
+    for _ in 0..10_000 {
+        let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 20_000 + ((start + step * 7) % 12_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port between 20000 and 32000 is free")
 }
 
 /// Looks again and again until `look` finds something, for what gives no signal when it changes,

@@ -17,6 +17,7 @@ pub struct Postgres {
     process: Option<Process>,
     port: u16,
     folder: Option<Folder>,
+    settings: Vec<String>,
 }
 
 /// A database that only one test uses; dropped with this value.
@@ -31,7 +32,7 @@ impl Postgres {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
         SHARED.get_or_init(|| {
             match std::env::var(SHARED_POSTGRES).ok().and_then(|port| port.parse().ok()) {
-                Some(port) => Postgres { process: None, port, folder: None },
+                Some(port) => Postgres { process: None, port, folder: None, settings: Vec::new() },
                 None => Postgres::start(),
             }
         })
@@ -59,8 +60,9 @@ impl Postgres {
         assert_eq!(process.wait().code, 0, "initdb failed:\n{}", process.log());
         prepare(&data);
         let port = free_port();
-        let process = spawn(&folder, port, settings);
-        Postgres { process: Some(process), port, folder: Some(folder) }
+        let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
+        let process = spawn(&folder, port, &settings);
+        Postgres { process: Some(process), port, folder: Some(folder), settings }
     }
 
     /// Its port on loopback.
@@ -119,11 +121,11 @@ impl Postgres {
     /// If it is the shared server.
     pub fn start_again(&mut self) {
         let folder = self.folder.as_ref().expect("the shared server is never stopped");
-        self.process = Some(spawn(folder, self.port, &[]));
+        self.process = Some(spawn(folder, self.port, &self.settings));
     }
 }
 
-fn spawn(folder: &Folder, port: u16, settings: &[&str]) -> Process {
+fn spawn(folder: &Folder, port: u16, settings: &[String]) -> Process {
     let mut command = Command::new(programs::require("postgres"));
     command.arg("-D").arg(folder.join("data")).args(["-h", "127.0.0.1"]);
     command.args(["-p", &port.to_string(), "-k", ""]);

@@ -21,12 +21,14 @@ echo "@pid $child"
 { read -r _ <&3; kill -s "$signal" "$child"; } 2>/dev/null &
 watcher=$!
 wait "$child"
-echo "@exit $?"
+code=$?
+echo
+echo "@exit $code"
 kill "$watcher" 2>/dev/null
 "#;
 
 /// Lines kept; a program that prints more loses its oldest.
-const LINES_MAX: usize = 20_000;
+const LINES_MAX: usize = 1_000_000;
 
 /// A running program and what it printed, both streams in one log.
 pub struct Process {
@@ -214,6 +216,10 @@ impl Log {
         if let Some(pid) = line.strip_prefix("@pid ") {
             state.pid = pid.trim().parse().ok();
         } else if let Some(code) = line.strip_prefix("@exit ") {
+            // The guardian begins a new line, in case the program ended in the middle of one.
+            if state.lines.last().is_some_and(String::is_empty) {
+                state.lines.pop();
+            }
             state.ended = code.trim().parse().ok().map(|code| Ended { code });
         } else {
             if state.lines.len() == LINES_MAX {

@@ -4,7 +4,7 @@
 //! answer. They take turns, so that whatever else the machine does meets both.
 
 use crate::report::Report;
-use skep_store::{Sqlite, SqliteOptions, StoreError};
+use skep_store::{DataFolder, Sqlite, SqliteOptions, StoreError};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,8 @@ pub async fn run(
     options: &Options,
     mut on_turn: impl FnMut(),
 ) -> Result<Report, StoreError> {
-    let sqlite = Sqlite::open(&folder.join("shared.db"), &SqliteOptions::default())?;
+    let data = Arc::new(DataFolder::open(&folder.join("shared"))?);
+    let sqlite = Sqlite::open(&data, &SqliteOptions::default())?;
     sqlite.write(|db| Ok::<_, StoreError>(db.execute_batch(CREATE)?)).await?;
     let single = open_single(&folder.join("single.db"))?;
     let (mut shared_rates, mut single_rates, mut ratios) = (Vec::new(), Vec::new(), Vec::new());

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to measure.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum BenchVerb {
     /// Durable rows a second in the embedded store, against one transaction a call
     Store(StoreArgs),
@@ -23,7 +23,7 @@ Examples:
 
 --json prints {\"name\", \"ok\", \"figures\", \"failures\"}; the exit code is 0 only if ok.";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[command(after_help = STORE_EXAMPLES)]
 pub struct StoreArgs {
     /// Folder on the disk to measure; two files are made there and removed

@@ -18,7 +18,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Which node to ask, and who asks.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone)]
 #[command(next_help_heading = "Node")]
 pub struct NodeArgs {
     /// Address of the node
@@ -62,17 +62,21 @@ impl NodeArgs {
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(rustls_provider())
-            .map_err(|error| {
-                let message = format!("the system's certificates cannot be read: {error}");
-                CliError::new(Exit::System, message)
-            })?
-            .https_or_http()
-            .enable_http1()
-            .build();
-        let client = HttpClient::builder(TokioExecutor::new()).build(connector);
-        let answer = client.request(request).await.map_err(|error| self.unreachable(&error))?;
+        let answer = if request.uri().scheme_str() == Some("https") {
+            let connector = HttpsConnectorBuilder::new()
+                .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+                .map_err(|error| {
+                    let message = format!("the system's certificates cannot be read: {error}");
+                    CliError::new(Exit::System, message)
+                })?
+                .https_only()
+                .enable_http1()
+                .build();
+            HttpClient::builder(TokioExecutor::new()).build(connector).request(request).await
+        } else {
+            HttpClient::builder(TokioExecutor::new()).build_http().request(request).await
+        };
+        let answer = answer.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| self.unreachable(error.as_ref()))?;
@@ -120,13 +124,10 @@ impl NodeArgs {
 
     /// The address without what somebody may have put before an `@`.
     fn shown_url(&self) -> String {
-        match (self.url.split_once("://"), self.url.rsplit_once('@')) {
-            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-            _ => self.url.clone(),
+        let scheme = self.url.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+        match self.url.rsplit_once('@') {
+            Some((_, host)) => format!("{}{host}", scheme.unwrap_or_default()),
+            None => self.url.clone(),
         }
     }
-}
-
-fn rustls_provider() -> rustls::crypto::CryptoProvider {
-    rustls::crypto::ring::default_provider()
 }

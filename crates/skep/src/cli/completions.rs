@@ -10,7 +10,7 @@ Examples:
   skep completions zsh > ~/.zfunc/_skep
   skep completions fish > ~/.config/fish/completions/skep.fish";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompletionsArgs {
     /// The shell

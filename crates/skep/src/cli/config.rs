@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 /// What to do with settings.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum ConfigVerb {
     /// Show every setting, its value, where it came from and what it is for
     Print(PrintArgs),
@@ -21,7 +21,7 @@ Examples:
   skep config print --config /etc/skep.toml
   SKEP_LOG__LEVEL=debug skep config print --json";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[command(after_help = PRINT_EXAMPLES)]
 pub struct PrintArgs {
     #[command(flatten)]
@@ -31,11 +31,11 @@ pub struct PrintArgs {
 const CHECK_EXAMPLES: &str = "\
 Examples:
   skep config check skep.toml
-  skep config check /etc/skep.toml && systemctl reload skep
+  skep config check /etc/skep.toml && systemctl restart skep
 
 Ends with 64 if something is wrong. Environment and flags are not looked at.";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[command(after_help = CHECK_EXAMPLES)]
 pub struct CheckArgs {
     /// The file to check
@@ -66,7 +66,7 @@ fn print(arguments: &PrintArgs, output: Output) -> Result<Exit, CliError> {
         ),
     }
     for warning in &loaded.warnings {
-        output::error(&format!("(only a warning) {warning}"));
+        output::warning(&warning.to_string());
     }
     Ok(Exit::Ok)
 }

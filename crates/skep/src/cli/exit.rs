@@ -1,5 +1,6 @@
 //! How the program ends.
 
+use crate::node::StoreEnded;
 use crate::settings::Invalid;
 use skep_store::{MigrateError, StoreError};
 use std::fmt;
@@ -79,6 +80,9 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
 }
 
 fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
+    if cause.is::<StoreEnded>() {
+        return Some(Exit::Bug);
+    }
     let migration = cause.downcast_ref::<MigrateError>().map(exit_of_migration);
     migration.or_else(|| cause.downcast_ref::<StoreError>().map(exit_of_store))
 }
@@ -93,16 +97,18 @@ fn exit_of_migration(error: &MigrateError) -> Exit {
 
 fn exit_of_store(error: &StoreError) -> Exit {
     match error {
-        StoreError::Unreachable { .. } | StoreError::Unknown { .. } => Exit::Unavailable,
+        StoreError::Unreachable { .. }
+        | StoreError::Unknown { .. }
+        | StoreError::Busy { .. }
+        | StoreError::CommitLost { .. } => Exit::Unavailable,
         StoreError::Denied { .. } => Exit::Denied,
         StoreError::InUse { .. } => Exit::InUse,
         StoreError::Full { .. }
         | StoreError::Disk { .. }
         | StoreError::NotWritable { .. }
         | StoreError::Damaged { .. } => Exit::System,
-        StoreError::Refused { .. }
-        | StoreError::CommitLost { .. }
-        | StoreError::Panicked { .. }
-        | StoreError::Closed { .. } => Exit::Bug,
+        StoreError::Refused { .. } | StoreError::Panicked { .. } | StoreError::Closed { .. } => {
+            Exit::Bug
+        }
     }
 }

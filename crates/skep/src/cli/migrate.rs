@@ -4,10 +4,10 @@ use super::output::{self, Output};
 use super::{CliError, Exit, SettingsArgs, small_runtime};
 use crate::node::SCHEMAS;
 use clap::{Args, Subcommand};
-use skep_store::{Database, MigrationStatus, Stores};
+use skep_store::{Database, MigrationStatus};
 
 /// What to do with the schema.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum MigrateVerb {
     /// Show which changes were applied and which are pending; changes nothing
     Status(MigrateArgs),
@@ -23,7 +23,7 @@ Examples:
 Several nodes may do this at once: one applies, the others wait and find it done. A database that a
 newer skep has changed is refused with exit code 78.";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct MigrateArgs {
     #[command(flatten)]
@@ -33,14 +33,17 @@ pub struct MigrateArgs {
 pub fn run(verb: &MigrateVerb, output: Output) -> Result<Exit, CliError> {
     let (MigrateVerb::Status(arguments) | MigrateVerb::Up(arguments)) = verb;
     let options = arguments.settings.load()?.settings.store_options();
+    if matches!(verb, MigrateVerb::Status(_)) && !Database::exists(&options) {
+        show(&Database::all_pending(SCHEMAS), output);
+        return Ok(Exit::Ok);
+    }
     small_runtime()?.block_on(async {
-        let stores = Stores::open(&options)?;
-        let database = stores.database();
+        let database = Database::open(&options)?;
         let result = match verb {
             MigrateVerb::Status(_) => database.migration_status(SCHEMAS).await,
-            MigrateVerb::Up(_) => up(database, output).await,
+            MigrateVerb::Up(_) => up(&database, output).await,
         };
-        stores.close().await;
+        database.close().await;
         show(&result?, output);
         Ok(Exit::Ok)
     })

@@ -31,7 +31,7 @@ be reached, 70 a bug, 74 disk or port trouble, 75 the data folder is in use, 77 
 78 the database is of another version.";
 
 /// A server in which every piece of work finds its worker.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "skep", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct Cli {
 }
 
 /// Flags of every verb.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy)]
 pub struct Common {
     /// Form of the answer
     #[arg(long, global = true, value_enum, default_value_t, hide_possible_values = false)]
@@ -60,7 +60,7 @@ impl Common {
 }
 
 /// What to do.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum Verb {
     /// Run a node
     Serve(serve::ServeArgs),
@@ -98,12 +98,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Bench(verb) => bench::run(&verb, output),
         Verb::Completions(arguments) => completions::run(&arguments),
     };
-    outcome.unwrap_or_else(|error| {
-        for line in error.message.lines() {
-            output::error(line);
+    match outcome {
+        Ok(Exit::Ok) if !output::is_complete() => Exit::System,
+        Ok(exit) => exit,
+        Err(error) => {
+            for line in error.message.lines() {
+                output::error(line);
+            }
+            error.exit
         }
-        error.exit
-    })
+    }
 }
 
 /// The whole command line, for completions and for the test of its help pages.

@@ -3,6 +3,7 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -38,9 +39,28 @@ pub fn json(value: &impl Serialize) {
     }
 }
 
-/// Prints a line. A reader that has left, as `head` does, has seen enough.
+/// Whether something could not be printed, so that the answer is not complete.
+static INCOMPLETE: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line. A reader that has left, as `head` does, has seen enough; a full disk has not.
 pub fn line(text: &str) {
-    let _ = writeln!(anstream::stdout(), "{text}");
+    if let Err(error) = writeln!(anstream::stdout(), "{text}")
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+        && !INCOMPLETE.swap(true, Ordering::Relaxed)
+    {
+        self::error(&format!("the answer could not be written: {error}"));
+    }
+}
+
+/// Whether everything was printed that should have been.
+pub fn is_complete() -> bool {
+    !INCOMPLETE.load(Ordering::Relaxed)
+}
+
+/// Prints a note that stops nothing.
+pub fn warning(text: &str) {
+    let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
+    let _ = writeln!(anstream::stderr(), "{yellow}warning{yellow:#}: {text}");
 }
 
 /// Prints an error or a note where it does not mix with the answer.

@@ -8,7 +8,7 @@ use crate::settings::{Loaded, LogFormat};
 use clap::Args;
 use skep_store::{BootClock, Database, Stores};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const EXAMPLES: &str = "\
@@ -20,7 +20,10 @@ Examples:
 
 Ctrl-C or SIGTERM lets requests in progress finish and stops; a second one ends at once.";
 
-#[derive(Args, Debug)]
+/// How long the database may take to tidy up; what it leaves is done at the next start.
+const CLOSE_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeArgs {
     #[command(flatten)]
@@ -67,7 +70,13 @@ async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
             }
         }
     };
-    stores.close().await;
+    tokio::select! {
+        () = stores.close() => {}
+        name = signals.next() => return Err(ended_at_once(name)),
+        () = tokio::time::sleep(CLOSE_LIMIT) => {
+            tracing::warn!("the database was not closed within {CLOSE_LIMIT:?}; nothing is lost");
+        }
+    }
     outcome.map(|()| Exit::Ok).map_err(|failure| explain(&failure))
 }
 

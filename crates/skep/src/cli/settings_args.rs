@@ -5,7 +5,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 
 /// Flags that go over the environment, which goes over the file.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Settings")]
 pub struct SettingsArgs {
     /// Settings file; `skep.toml` in this folder is read if it is there
@@ -45,10 +45,7 @@ impl SettingsArgs {
             }
             None => {}
         }
-        // Values that are not Unicode cannot be settings.
-        let readable = std::env::vars_os()
-            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-        layers.add_environment(readable, &known);
+        layers.add_own_environment(&known);
         for assignment in &self.set {
             layers.add_set(assignment, &known);
         }

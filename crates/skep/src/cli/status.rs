@@ -15,7 +15,7 @@ Examples:
 
 Ends with 0 if the node is ready and its stores answer, with 1 if not, with 69 if no node answers.";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StatusArgs {
     #[command(flatten)]

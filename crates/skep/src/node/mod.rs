@@ -9,10 +9,10 @@ pub use services::{Cause, Failure, Services};
 use crate::settings::Settings;
 use anyhow::Context;
 use serde::Serialize;
-use skep_policy::{Clock, DecisionId, Name, SeededChance, Time};
-use skep_store::{Health, Installation, MigrateError, SCHEMA, Schema, Stores};
+use skep_policy::{Clock, Decision, DecisionId, Name, SeededChance, Time, backoff};
+use skep_store::{Health, Installation, MigrateError, SCHEMA, Schema, StoreError, Stores};
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
@@ -23,6 +23,9 @@ pub const SCHEMAS: &[Schema] = &[SCHEMA];
 
 /// How long one look at the stores serves everybody who asks for it.
 const HEALTH_MAX_AGE: Duration = Duration::from_secs(1);
+
+/// A store that has not answered after this time is not well.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the part that watches the stores may take to stop; it has nothing to finish.
 const WATCH_STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -50,7 +53,14 @@ pub struct Shared {
     pub installation: OnceLock<Installation>,
     clock: Arc<dyn Clock>,
     started: Time,
-    health: Mutex<Option<(Time, Arc<[Health]>)>>,
+    health: HealthBook,
+}
+
+/// The last look at the stores, and the right to look again.
+#[derive(Default)]
+struct HealthBook {
+    last: std::sync::Mutex<Option<(Time, Arc<[Health]>)>>,
+    looking: Mutex<()>,
 }
 
 impl Shared {
@@ -59,18 +69,35 @@ impl Shared {
         self.clock.now().since(self.started)
     }
 
-    /// How the stores are doing, asked at most once a second however many want to know.
+    /// How the stores are doing, asked at most once a second however many want to know. While
+    /// somebody asks and the answer is slow, the others get the last one.
     pub async fn store_health(&self) -> Arc<[Health]> {
-        let mut last = self.health.lock().await;
-        let now = self.clock.now();
-        if let Some((asked, health)) = &*last
-            && now.since(*asked) < HEALTH_MAX_AGE
-        {
-            return health.clone();
+        let (last, fresh) = self.last_health();
+        if fresh {
+            return last.unwrap_or_default();
         }
-        let health: Arc<[Health]> = self.stores.health().await.into();
-        *last = Some((now, health.clone()));
+        let _looking = match (last, self.health.looking.try_lock()) {
+            (_, Ok(looking)) => looking,
+            (Some(last), Err(_)) => return last,
+            (None, Err(_)) => self.health.looking.lock().await,
+        };
+        if let (Some(last), true) = self.last_health() {
+            return last;
+        }
+        let health: Arc<[Health]> = self.stores.health(HEALTH_TIMEOUT).await.into();
+        *self.health.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((self.clock.now(), health.clone()));
         health
+    }
+
+    fn last_health(&self) -> (Option<Arc<[Health]>>, bool) {
+        let last = self.health.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((asked, health)) => {
+                (Some(health.clone()), self.clock.now().since(*asked) < HEALTH_MAX_AGE)
+            }
+            None => (None, false),
+        }
     }
 }
 
@@ -107,7 +134,7 @@ impl Node {
             installation: OnceLock::new(),
             started: clock.now(),
             clock,
-            health: Mutex::new(None),
+            health: HealthBook::default(),
             settings,
         });
         let stop = CancellationToken::new();
@@ -155,8 +182,9 @@ async fn run(
 ) -> Result<(), Failure> {
     let set_state = Arc::new(set_state);
     let mut services = Services::default();
-    let (watched, state) = (shared.clone(), set_state.clone());
-    services.start("stores", WATCH_STOP_LIMIT, |stop| keep_stores(watched, state, stop));
+    let keeper =
+        StoreKeeper { shared: shared.clone(), state: set_state.clone(), node_stop: stop.clone() };
+    services.start("stores", WATCH_STOP_LIMIT, |stop| keeper.run(stop));
     let drain_limit = shared.settings.shutdown.drain_timeout + WATCH_STOP_LIMIT;
     services.start("http", drain_limit, |stop| crate::http::serve(listener, shared, stop));
     services.run(&stop, || drop(set_state.send_replace(State::Draining))).await
@@ -164,59 +192,78 @@ async fn run(
 
 /// Waits for the stores, brings them up to date, says that the node is ready, and then watches that
 /// the embedded one stays alive.
-async fn keep_stores(
+struct StoreKeeper {
     shared: Arc<Shared>,
     state: Arc<watch::Sender<State>>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    loop {
-        prepare(&shared, &state, &stop).await?;
-        if stop.is_cancelled() {
-            return Ok(());
+    /// The node was asked to stop. Services stop one after the other, but from then on no store is
+    /// waited for and none is changed.
+    node_stop: CancellationToken,
+}
+
+impl StoreKeeper {
+    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let ready = self.node_stop.run_until_cancelled(self.prepare()).await;
+        match ready {
+            Some(Err(error)) => return Err(error),
+            Some(Ok(())) => self.set_state(State::Ready),
+            None => {}
         }
-        match bring_up_to_date(&shared).await {
-            Ok(()) => break,
-            // It was there a moment ago; wait for it again.
-            Err(MigrateError::Store(error)) if error.is_temporary() => {
-                tracing::warn!(%error, "a store went away while it was being prepared");
-            }
-            Err(error) => return Err(error.into()),
+        tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            () = self.shared.stores.failed() => Err(StoreEnded.into()),
         }
     }
-    state.send_if_modified(|state| {
-        let starting = matches!(state, State::Starting(_));
-        if starting {
-            *state = State::Ready;
+
+    async fn prepare(&self) -> anyhow::Result<()> {
+        let mut chance = SeededChance::new(uuid::Uuid::new_v4().as_u64_pair().1);
+        let retry = self.shared.stores.retry();
+        for attempt in 1.. {
+            let stores = &self.shared.stores;
+            let reached = stores.wait_until_reachable(|error, wait| {
+                self.tell(error, wait, DecisionId::new(wall_clock(), &mut chance));
+            });
+            reached.await?;
+            match bring_up_to_date(&self.shared).await {
+                Ok(()) => break,
+                // It was there a moment ago, or has no room now.
+                Err(MigrateError::Store(error)) if error.is_temporary() => {
+                    let wait = backoff::wait_before_attempt(attempt, &retry, &mut chance);
+                    self.tell(&error, &wait, DecisionId::new(wall_clock(), &mut chance));
+                    tokio::time::sleep(wait.chosen).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        starting
-    });
-    tokio::select! {
-        () = stop.cancelled() => Ok(()),
-        () = shared.stores.failed() => Err(anyhow::anyhow!(
-            "the embedded database's writer ended; restart the node, nothing acknowledged is lost"
-        )),
+        Ok(())
+    }
+
+    fn tell(&self, error: &StoreError, wait: &Decision<Duration>, decision: DecisionId) {
+        let (reason, seconds) = (&wait.reason, wait.chosen.as_secs_f64());
+        tracing::warn!(%error, %decision, %reason, "trying again in {seconds:.1} s");
+        self.set_state(State::Starting(error.to_string()));
+    }
+
+    /// A node that is draining stays so.
+    fn set_state(&self, new: State) {
+        self.state.send_if_modified(|state| {
+            let starting = matches!(state, State::Starting(_));
+            if starting {
+                *state = new;
+            }
+            starting
+        });
     }
 }
 
-async fn prepare(
-    shared: &Shared,
-    state: &watch::Sender<State>,
-    stop: &CancellationToken,
-) -> anyhow::Result<()> {
-    let mut chance = SeededChance::new(shared.clock.now().as_nanos());
-    let reached = shared
-        .stores
-        .wait_until_reachable(stop, |error, wait| {
-            let decision = DecisionId::new(shared.clock.now(), &mut chance);
-            let (reason, seconds) = (&wait.reason, wait.chosen.as_secs_f64());
-            tracing::warn!(%error, %decision, %reason, "trying again in {seconds:.1} s");
-            state.send_replace(State::Starting(error.to_string()));
-        })
-        .await;
-    match reached {
-        Err(_) if stop.is_cancelled() => Ok(()),
-        other => other.map_err(anyhow::Error::from),
-    }
+/// The embedded store's writer ended although nobody had closed it.
+#[derive(Debug, thiserror::Error)]
+#[error("the embedded database's writer ended; restart the node, nothing acknowledged is lost")]
+pub struct StoreEnded;
+
+/// Now, for ids that people sort by time across nodes and restarts; never for deciding.
+fn wall_clock() -> Time {
+    let now = jiff::Timestamp::now().as_millisecond();
+    Time::from_millis(u64::try_from(now).unwrap_or(0))
 }
 
 async fn bring_up_to_date(shared: &Shared) -> Result<(), MigrateError> {

@@ -5,10 +5,10 @@
 //! that ends by itself, by an error or a panic, takes the others down with it: half a node is worse
 //! than none, because nobody restarts it.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// The services of a node.
@@ -21,7 +21,7 @@ pub struct Services {
 
 struct Service {
     name: &'static str,
-    task: Id,
+    task: AbortHandle,
     stop: CancellationToken,
     stop_limit: Duration,
 }
@@ -78,7 +78,7 @@ impl Services {
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
         let stop = CancellationToken::new();
-        let task = self.tasks.spawn(service(stop.clone())).id();
+        let task = self.tasks.spawn(service(stop.clone()));
         self.started.push(Service { name, task, stop, stop_limit });
     }
 
@@ -89,12 +89,12 @@ impl Services {
         stop: &CancellationToken,
         on_stop: impl FnOnce(),
     ) -> Result<(), Failure> {
-        let mut ended = HashMap::new();
+        let mut ended = HashSet::new();
         let first = tokio::select! {
             () = stop.cancelled() => None,
             Some(result) = self.tasks.join_next_with_id() => {
                 let (task, outcome) = outcome(result);
-                ended.insert(task, ());
+                ended.insert(task);
                 Some(self.failure(task, outcome.unwrap_or(Cause::Ended)))
             }
         };
@@ -106,30 +106,33 @@ impl Services {
         }
     }
 
-    async fn stop_all(&mut self, ended: &mut HashMap<Id, ()>) -> Option<Failure> {
+    async fn stop_all(&mut self, ended: &mut HashSet<Id>) -> Option<Failure> {
         let mut first = None;
         for service in self.started.iter().rev() {
             service.stop.cancel();
             let waiting = async {
-                while !ended.contains_key(&service.task) {
+                while !ended.contains(&service.task.id()) {
                     let Some(result) = self.tasks.join_next_with_id().await else { return };
                     let (task, outcome) = outcome(result);
-                    ended.insert(task, ());
+                    ended.insert(task);
                     if let (Some(cause), None) = (outcome, &first) {
                         first = Some((task, cause));
                     }
                 }
             };
             if tokio::time::timeout(service.stop_limit, waiting).await.is_err() {
-                first.get_or_insert((service.task, Cause::Stuck(service.stop_limit)));
+                first.get_or_insert((service.task.id(), Cause::Stuck(service.stop_limit)));
+                // Before those are stopped that it uses.
+                service.task.abort();
+                ended.insert(service.task.id());
             }
         }
-        self.tasks.shutdown().await;
+        self.tasks.abort_all();
         first.map(|(task, cause)| self.failure(task, cause))
     }
 
     fn failure(&self, task: Id, cause: Cause) -> Failure {
-        let service = self.started.iter().find(|service| service.task == task);
+        let service = self.started.iter().find(|service| service.task.id() == task);
         Failure { service: service.map_or("a service", |service| service.name), cause }
     }
 }

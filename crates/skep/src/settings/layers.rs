@@ -55,15 +55,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A value as it was typed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A value as it was typed. It has no `Debug`, because it may be a password.
 pub struct Typed {
     pub text: String,
     pub origin: Origin,
 }
 
 /// The values of all layers, the last one set for each key, and what was wrong with them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Layers {
     pub values: BTreeMap<String, Typed>,
     pub problems: Vec<Problem>,
@@ -168,6 +167,24 @@ impl Layers {
         self.values.insert(alias.key.to_owned(), Typed { text, origin });
     }
 
+    /// Adds what the environment of this process sets.
+    pub fn add_own_environment(&mut self, known: &[&str]) {
+        let mut readable = Vec::new();
+        for (name, text) in std::env::vars_os() {
+            let Ok(name) = name.into_string() else { continue };
+            match text.into_string() {
+                Ok(text) => readable.push((name, text)),
+                Err(_) if name.starts_with(PREFIX) && !is_not_a_setting(&name) => {
+                    let origin = Origin::Environment(name);
+                    let message = "the value is not UTF-8 text".to_owned();
+                    self.problems.push(Problem { origin, message });
+                }
+                Err(_) => {}
+            }
+        }
+        self.add_environment(readable.into_iter(), known);
+    }
+
     /// Adds a value given by a flag of its own, such as `--listen`.
     pub fn add_flag(&mut self, flag: &str, key: &str, text: &str) {
         let origin = Origin::Flag(flag.to_owned());
@@ -180,10 +197,13 @@ impl Layers {
             Some((key, text)) if known.contains(&key.trim()) => {
                 self.add_flag("--set", key.trim(), text.trim());
             }
-            Some((key, _)) => self.unknown(Origin::Flag("--set".to_owned()), key.trim(), known),
-            None => self.problems.push(Problem {
+            Some((key, _)) if is_a_key(key.trim()) => {
+                self.unknown(Origin::Flag("--set".to_owned()), key.trim(), known);
+            }
+            // Not repeated: it may be an address with its password.
+            _ => self.problems.push(Problem {
                 origin: Origin::Flag("--set".to_owned()),
-                message: format!("{assignment:?} is not KEY=VALUE, as in log.level=debug"),
+                message: "it takes KEY=VALUE, as in log.level=debug".to_owned(),
             }),
         }
     }
@@ -211,10 +231,17 @@ fn is_not_a_setting(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || SERVICE_LINKS.iter().any(|link| name.starts_with(link))
 }
 
+fn is_a_key(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+}
+
 fn text_of(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(number) => Some(number.as_str().to_owned()),
+        DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Some(number.to_string()),
+            Err(_) => Some(number.as_str().to_owned()),
+        },
         DeValue::Float(number) => Some(number.as_str().to_owned()),
         DeValue::Boolean(yes) => Some(yes.to_string()),
         DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,

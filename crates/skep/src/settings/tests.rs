@@ -136,6 +136,9 @@ fn an_alias_works_and_the_canonical_name_wins_with_a_warning() {
         origin_of(&loaded, "log.level"),
         ("debug".to_owned(), "environment LOG_LEVEL".to_owned())
     );
+    let loaded = resolve(environment(&[("LOG_LEVEL", "WARNING"), ("LOG_FORMAT", "console")]));
+    let loaded = loaded.expect("other systems' words are understood");
+    assert_eq!(origin_of(&loaded, "log.level").0, "warn");
     let both = [("SKEP_LOG__LEVEL", "warn"), ("LOG_LEVEL", "debug")];
     let loaded = resolve(environment(&both)).expect("is valid");
     assert_eq!(origin_of(&loaded, "log.level").0, "warn");
@@ -163,7 +166,21 @@ fn a_flag_that_sets_nothing_known_is_refused() {
     layers.add_set("log.level", &known);
     let Err(Invalid(problems)) = resolve(layers) else { panic!("both are wrong") };
     assert!(problems[0].message.contains("did you mean `log.level`?"), "{}", problems[0]);
-    assert!(problems[1].message.contains("is not KEY=VALUE"), "{}", problems[1]);
+    assert!(problems[1].message.contains("it takes KEY=VALUE"), "{}", problems[1]);
+    let mut layers = Layers::default();
+    layers.add_set("postgres://u:hunter2@h/d?x=1", &known);
+    layers.add_set("postgres://u:hunter2@h/d", &known);
+    let Err(Invalid(problems)) = resolve(layers) else { panic!("both are wrong") };
+    assert!(problems.iter().all(|problem| !problem.to_string().contains("hunter2")));
+}
+
+#[test]
+fn numbers_mean_the_same_in_every_notation() {
+    let folder = Folder::new("settings");
+    let path = folder.join("skep.toml");
+    std::fs::write(&path, "[store.sqlite]\nreaders = 0x10\nqueue_max = 1_000\n").expect("writes");
+    let loaded = check_file(&path).expect("is valid");
+    assert_eq!((loaded.settings.sqlite.readers, loaded.settings.sqlite.queue_max), (16, 1_000));
 }
 
 #[test]

@@ -105,6 +105,7 @@ fn migrate_up_applies_and_status_tells_both_ways() {
     let (ended, log) = run(folder.path(), &["migrate", "status"]);
     assert_eq!(ended.code, 0);
     assert!(log.contains("pending"), "{log}");
+    assert!(!folder.join("skep-data").exists(), "looking makes nothing");
     let (ended, log) = run(folder.path(), &["migrate", "up"]);
     assert_eq!(ended.code, 0);
     assert!(log.contains("1 migration was applied"), "{log}");
@@ -133,9 +134,21 @@ fn status_asks_a_node_and_says_so_where_there_is_none() {
     let (code, log) = in_empty_folder(&["status", "--url", &nobody]);
     assert_eq!(code, 69, "{log}");
     assert!(log.contains("skep serve") && log.contains(&nobody), "{log}");
-    let (code, log) = in_empty_folder(&["status", "--url", "ftp://me:hunter2@x"]);
-    assert_eq!(code, 64, "{log}");
-    assert!(log.contains("http://") && !log.contains("hunter2"), "{log}");
+    for wrong in ["ftp://me:hunter2@x", "me:hunter2@host"] {
+        let (code, log) = in_empty_folder(&["status", "--url", wrong]);
+        assert_eq!(code, 64, "{log}");
+        assert!(log.contains("http://") && !log.contains("hunter2"), "{log}");
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_no_success() {
+    let folder = Folder::new("cli");
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("opens");
+    let mut command = crate::common::command(folder.path(), &["config", "print"]);
+    let output = command.stdout(full).output().expect("runs");
+    assert_eq!(output.status.code(), Some(74));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("could not be written"));
 }
 
 #[test]

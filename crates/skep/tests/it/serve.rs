@@ -55,7 +55,9 @@ fn an_installation_outlives_a_restart() {
 fn either_signal_stops_an_idle_node_cleanly_although_clients_stay_connected() {
     let folder = Folder::new("serve");
     for signal in [Signal::TERM, Signal::INT] {
-        let node = Node::start(skep(), &folder.join("data"), &[]);
+        // Whoever waited for the idle client would wait for an hour.
+        let settings = ["--set", "shutdown.drain_timeout=1h"];
+        let node = Node::start(skep(), &folder.join("data"), &settings);
         let idle = connect(&node);
         node.get("/health");
         node.process().signal(signal);

@@ -169,9 +169,28 @@ fn redis_away_at_start_is_waited_for_and_away_later_is_told() {
 fn a_node_that_waits_for_its_database_stops_at_once() {
     let folder = Folder::new("trouble");
     let url = format!("postgres://skep@127.0.0.1:{}/none", free_port());
-    let node = Node::start_unready(skep(), &folder.join("data"), &["--database", &url]);
+    let settings =
+        ["--database", &url, "--set", "store.retry.base=1h", "--set", "store.retry.cap=1h"];
+    let node = Node::start_unready(skep(), &folder.join("data"), &settings);
     node.process().wait_for_line("cannot be reached");
     assert_eq!(node.stop().code, 0);
+}
+
+#[test]
+fn a_node_that_waits_for_anothers_migration_stops_at_once() {
+    let folder = Folder::new("trouble");
+    let database = Postgres::shared().database();
+    let mut other = Command::new(programs::require("psql"));
+    let lock = "SELECT pg_advisory_lock(x'736b657000000001'::bigint)";
+    other.args(["-X", "-q", "-d", &database.url(), "-c", lock, "-c", "SELECT 'locked'"]);
+    other.args(["-c", "SELECT pg_sleep(600)"]);
+    let other = Process::start("psql", &other, "KILL");
+    other.wait_for_line("locked");
+    let node = Node::start_unready(skep(), &folder.join("data"), &["--database", &database.url()]);
+    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    eventually("it waits for the lock", || (database.run(waiting) == "1").then_some(()));
+    assert_eq!(node.stop().code, 0, "{}", node.process().log());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ const STATEMENTS_MAX: usize = 256;
 
 /// The connection that writes. Creates the file.
 pub(super) fn open_writer(path: &Path, log_size_max: u64) -> Result<Connection, StoreError> {
-    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-    let prepare = || -> rusqlite::Result<()> {
-        connection.pragma_update(None, "journal_mode", "wal")?;
+    create_private(path)?;
+    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let prepare = || -> rusqlite::Result<String> {
+        let mode: String =
+            connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
         // A commit that was answered survives a power cut.
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
@@ -23,11 +26,24 @@ pub(super) fn open_writer(path: &Path, log_size_max: u64) -> Result<Connection, 
             "journal_size_limit",
             i64::try_from(log_size_max).unwrap_or(i64::MAX),
         )?;
-        Ok(())
+        Ok(mode)
     };
-    prepare().map_err(|error| classify(error, path))?;
+    let mode = prepare().map_err(|error| classify(error, path))?;
+    if mode != "wal" {
+        return Err(StoreError::NotWritable {
+            target: path.display().to_string(),
+            cause: format!("its file system allows only the journal mode {mode}, not wal"),
+        });
+    }
     check_readable(&connection, path)?;
     Ok(connection)
+}
+
+/// Makes the file if need be, for nobody else to read; SQLite gives its companions the same mode.
+fn create_private(path: &Path) -> Result<(), StoreError> {
+    let opened =
+        std::fs::File::options().write(true).create(true).truncate(false).mode(0o600).open(path);
+    opened.map(|_| ()).map_err(|error| crate::data_folder::file_error(path, &error))
 }
 
 /// A connection that reads, beside the writer.
@@ -86,6 +102,9 @@ fn classify_for(target: &str, error: &rusqlite::Error) -> StoreError {
         }
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             StoreError::NotWritable { target, cause }
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::OutOfMemory) => {
+            StoreError::Busy { store: super::NAME, cause }
         }
         _ => StoreError::Refused { store: super::NAME, cause },
     }

@@ -41,7 +41,7 @@ impl WriterMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "skep_sqlite_commits",
-            "Transactions committed by the writer, each with one fsync",
+            "Transactions committed by the writer; one fsync each, if they wrote something",
             self.commits.clone(),
         );
         registry.register(
@@ -51,7 +51,7 @@ impl WriterMetrics {
         );
         registry.register(
             "skep_sqlite_writes",
-            "Write calls made durable; divided by commits it is the mean batch",
+            "Write calls that succeeded and are durable; divided by commits it is the mean batch",
             self.calls.clone(),
         );
         registry.register(
@@ -61,7 +61,7 @@ impl WriterMetrics {
         );
         registry.register(
             "skep_sqlite_batch_writes",
-            "Write calls that shared one transaction",
+            "Write calls that succeeded together in one transaction",
             self.batch_calls.clone(),
         );
     }

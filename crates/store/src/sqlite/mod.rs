@@ -5,16 +5,16 @@ mod metrics;
 mod readers;
 mod writer;
 
-use crate::{Health, StoreError};
+use crate::{DataFolder, Health, StoreError};
+use async_channel::Sender;
 use metrics::WriterMetrics;
 use prometheus_client::registry::Registry;
 use readers::Readers;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Instant;
-use tokio::sync::{mpsc, oneshot, watch};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
 use writer::{Call, Job, Writer};
 
 pub(crate) const NAME: &str = "sqlite";
@@ -46,41 +46,32 @@ pub struct Sqlite {
 
 struct Shared {
     path: PathBuf,
-    /// Taken when the store is closed.
-    jobs: Mutex<Option<mpsc::Sender<Box<dyn Job>>>>,
+    jobs: Sender<Box<dyn Job>>,
     readers: Readers,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    ended: watch::Receiver<bool>,
+    ended: watch::Receiver<()>,
     metrics: WriterMetrics,
 }
 
 impl Sqlite {
-    /// Opens or creates the database file at `path` and starts its threads.
-    pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
+    /// Opens or creates the database file of a locked folder and starts its threads. The folder
+    /// stays locked until the last of them has ended.
+    pub fn open(folder: &Arc<DataFolder>, options: &SqliteOptions) -> Result<Self, StoreError> {
+        let path = folder.database();
         let metrics = WriterMetrics::new();
-        let writer = Writer {
-            connection: connection::open_writer(path, options.log_size_max)?,
-            path: path.to_path_buf(),
-            batch_max: options.batch_max,
-            metrics: metrics.clone(),
-        };
-        let readers = Readers::start(path, options.readers, options.queue_max)?;
-        let (jobs, queue) = mpsc::channel(options.queue_max);
-        let (end, ended) = watch::channel(false);
-        let thread = start_thread("skep-writer", move || {
-            writer.run(queue);
-            let _ = end.send(true);
+        let connection = connection::open_writer(&path, options.log_size_max)?;
+        let writer = Writer::new(connection, path.clone(), options.batch_max, metrics.clone())?;
+        // Whoever waits for the end sees this channel close, when each thread has dropped its part.
+        let (alive, ended) = watch::channel(());
+        let held = (alive, folder.clone());
+        let (jobs, queue) = async_channel::bounded(options.queue_max);
+        let readers = Readers::start(&path, options, &held)?;
+        start_thread("skep-writer", move || {
+            writer.run(&queue);
+            // Nobody is told that the store is usable without its writer.
+            queue.close();
+            drop(held);
         })?;
-        Ok(Sqlite {
-            shared: Arc::new(Shared {
-                path: path.to_path_buf(),
-                jobs: Mutex::new(Some(jobs)),
-                readers,
-                thread: Mutex::new(Some(thread)),
-                ended,
-                metrics,
-            }),
-        })
+        Ok(Sqlite { shared: Arc::new(Shared { path, jobs, readers, ended, metrics }) })
     }
 
     /// Runs `work` in a transaction and answers once it is durable.
@@ -96,10 +87,9 @@ impl Sqlite {
         E: From<StoreError> + Send + 'static,
     {
         let (caller, answer) = oneshot::channel();
-        let jobs = lock(&self.shared.jobs).clone().ok_or_else(closed)?;
-        jobs.send(Box::new(Call::new(work, caller))).await.map_err(|_| closed())?;
-        drop(jobs);
-        answer.await.unwrap_or_else(|_| Err(closed().into()))
+        let job = Box::new(Call::new(work, caller));
+        self.shared.jobs.send(job).await.map_err(|_| closed())?;
+        answer.await.unwrap_or_else(|_| Err(unanswered().into()))
     }
 
     /// Runs `work` on a read-only connection, beside the writer. It sees every answered write.
@@ -119,21 +109,26 @@ impl Sqlite {
 
     /// Calls that wait for the writer to take them up.
     pub fn waiting(&self) -> usize {
-        lock(&self.shared.jobs).as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
+        self.shared.jobs.len()
     }
 
-    /// Whether the writer answers, and how long a call waits for it now.
-    pub async fn health(&self) -> Health {
-        let asked = Instant::now();
-        let outcome = self.write(|_| Ok::<_, StoreError>(())).await;
-        Health::new(NAME, self.path().display().to_string(), asked.elapsed(), outcome)
+    /// Whether a write reaches the disk now, within `limit`.
+    pub async fn health(&self, limit: Duration) -> Health {
+        // An empty transaction would touch no disk; this changes a number in the file's header that
+        // nobody else uses, so that a full or failed disk shows.
+        let beat = self.write(|db| {
+            let last: i32 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
+            Ok::<_, StoreError>(db.pragma_update(None, "user_version", (last + 1) % 1_000)?)
+        });
+        Health::ask(NAME, self.path().display().to_string(), limit, beat).await
     }
 
-    /// Resolves when the writer thread has ended, which before [`Sqlite::close`] is a fault.
-    pub async fn ended(&self) {
-        let mut ended = self.shared.ended.clone();
-        // The sender is dropped without a value if the thread panicked; that is an end too.
-        let _ = ended.wait_for(|over| *over).await;
+    /// Resolves when the writer has ended, which before [`Sqlite::close`] is a fault.
+    pub async fn failed(&self) {
+        // The channel closes when the writer's thread ends, even by a panic.
+        while !self.shared.jobs.is_closed() {
+            self.shared.jobs.closed().await;
+        }
     }
 
     /// Adds the store's metrics to a node's registry.
@@ -144,48 +139,40 @@ impl Sqlite {
     /// Finishes what was queued, checkpoints and closes the file. Later calls get
     /// [`StoreError::Closed`].
     pub async fn close(&self) {
-        lock(&self.shared.jobs).take();
-        self.shared.readers.close();
-        self.ended().await;
-        self.shared.join();
+        self.shared.close();
+        let mut ended = self.shared.ended.clone();
+        while ended.changed().await.is_ok() {}
     }
 }
 
 impl Shared {
-    fn join(&self) {
-        let writer = lock(&self.thread).take();
-        for thread in writer.into_iter().chain(self.readers.take_threads()) {
-            // The last handle may go inside a call, that is, on one of these very threads.
-            if thread.thread().id() != std::thread::current().id() {
-                // A panic of the thread has already been seen as its end.
-                let _ = thread.join();
-            }
-        }
+    fn close(&self) {
+        self.jobs.close();
+        self.readers.close();
     }
 }
 
 impl Drop for Shared {
+    /// The threads finish what was queued and end; nobody waits for them here, because the last
+    /// handle may go anywhere, even on one of them.
     fn drop(&mut self) {
-        lock(&self.jobs).take();
-        self.readers.close();
-        self.join();
+        self.close();
     }
 }
 
-fn closed() -> StoreError {
+pub(super) fn closed() -> StoreError {
     StoreError::Closed { store: NAME }
 }
 
-/// A poisoned lock here guards a plain `Option` that no panic can leave half-changed.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The thread took the call and ended without an answer: a panic in the store itself.
+fn unanswered() -> StoreError {
+    StoreError::Unknown { store: NAME, cause: "the store ended in the middle of a call".to_owned() }
 }
 
-fn start_thread(
-    name: &str,
-    work: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, StoreError> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
-        StoreError::Refused { store: NAME, cause: format!("no thread could be started: {error}") }
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map(|_| ()).map_err(|error| StoreError::Refused {
+        store: NAME,
+        cause: format!("no thread could be started: {error}"),
     })
 }

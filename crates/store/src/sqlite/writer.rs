@@ -15,11 +15,18 @@
 use super::connection::classify;
 use super::metrics::WriterMetrics;
 use crate::StoreError;
+use async_channel::Receiver;
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::time::Instant;
-use tokio::sync::{mpsc, oneshot};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// A transaction takes up no more calls after this time, so that long ones do not keep those before
+/// them waiting.
+const FILLING_MAX: Duration = Duration::from_millis(5);
 
 /// Something to do inside the next transaction.
 pub(super) trait Job: Send {
@@ -27,8 +34,18 @@ pub(super) trait Job: Send {
     fn is_wanted(&self) -> bool;
     /// Does the work. `false` if what it wrote must be rolled back.
     fn run(&mut self, connection: &Connection) -> bool;
-    /// Tells the caller: its own result, or why the commit did not happen.
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+    /// Tells the caller how it ended.
+    fn answer(self: Box<Self>, end: &End);
+}
+
+/// How the transaction of a job ended.
+pub(super) enum End {
+    /// It is durable: the job's own result stands.
+    Committed,
+    /// It is not; and what a job saw in it may never have been, so its own result is void.
+    Lost(StoreError),
+    /// It is not, and this job's own error is the reason.
+    LostByThisJob,
 }
 
 /// A job made of a closure and the caller's side of a channel.
@@ -62,13 +79,13 @@ where
         keep
     }
 
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
-        let result = match (committed, self.result) {
-            // What the job itself found out stays true whether or not others committed.
-            (_, Some(Err(own))) => Err(own),
-            (Ok(()), Some(Ok(value))) => Ok(value),
-            (Err(error), _) => Err(error.into()),
-            (Ok(()), None) => Err(StoreError::Closed { store: super::NAME }.into()),
+    fn answer(self: Box<Self>, end: &End) {
+        let result = match (end, self.result) {
+            (End::Committed, Some(result)) => result,
+            (End::LostByThisJob, Some(Err(own))) => Err(own),
+            (End::Lost(error), _) => Err(error.clone().into()),
+            (End::LostByThisJob, _) => Err(rolled_back().into()),
+            (End::Committed, None) => Err(super::closed().into()),
         };
         // A caller that left meanwhile has no use for the answer.
         let _ = self.caller.send(result);
@@ -93,86 +110,126 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
+fn rolled_back() -> StoreError {
+    StoreError::CommitLost { cause: "the database rolled the transaction back".to_owned() }
+}
+
 pub(super) struct Writer {
-    pub connection: Connection,
-    pub path: PathBuf,
-    pub batch_max: usize,
-    pub metrics: WriterMetrics,
+    connection: Connection,
+    path: PathBuf,
+    batch_max: usize,
+    metrics: WriterMetrics,
+    /// While a job runs nothing may be committed: if SQLite has given the transaction up, the job's
+    /// next statement would otherwise be durable all by itself.
+    in_job: Arc<AtomicBool>,
 }
 
 impl Writer {
-    /// Works until every sender is gone and the queue is empty.
-    pub(super) fn run(self, mut queue: mpsc::Receiver<Box<dyn Job>>) {
-        let mut batch = Vec::with_capacity(self.batch_max);
-        while queue.blocking_recv_many(&mut batch, self.batch_max) > 0 {
-            self.commit_together(&mut batch, &mut queue);
+    pub(super) fn new(
+        mut connection: Connection,
+        path: PathBuf,
+        batch_max: usize,
+        metrics: WriterMetrics,
+    ) -> Result<Self, StoreError> {
+        let in_job = Arc::new(AtomicBool::new(false));
+        let guard = in_job.clone();
+        connection
+            .commit_hook(Some(move || guard.load(Ordering::Relaxed)))
+            .map_err(|error| classify(error, &path))?;
+        Ok(Writer { connection, path, batch_max, metrics, in_job })
+    }
+
+    /// Works until the queue is closed and empty.
+    pub(super) fn run(self, queue: &Receiver<Box<dyn Job>>) {
+        let mut batch = Vec::new();
+        while let Ok(first) = queue.recv_blocking() {
+            batch.push(first);
+            self.commit_together(&mut batch, queue);
         }
         // Best effort: the write-ahead log is replayed at the next start anyway.
         let _ = self.connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE)");
     }
 
-    fn commit_together(
-        &self,
-        batch: &mut Vec<Box<dyn Job>>,
-        queue: &mut mpsc::Receiver<Box<dyn Job>>,
-    ) {
+    fn commit_together(&self, batch: &mut Vec<Box<dyn Job>>, queue: &Receiver<Box<dyn Job>>) {
         let started = Instant::now();
-        let outcome = self.fill_transaction(batch, queue).and_then(|()| self.commit());
+        let (outcome, kept) = match self.fill_transaction(batch, queue) {
+            Ok(kept) => (self.commit().map_err(|error| (error, None)), kept),
+            Err(lost) => (Err(lost), 0),
+        };
         if outcome.is_err() && !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
-        self.metrics.observe_commit(batch.len(), started.elapsed(), outcome.is_ok());
-        for job in batch.drain(..) {
-            job.answer(outcome.clone());
+        self.metrics.observe_commit(kept, started.elapsed(), outcome.is_ok());
+        for (position, job) in batch.drain(..).enumerate() {
+            let end = match &outcome {
+                Ok(()) => End::Committed,
+                Err((_, Some(culprit))) if *culprit == position => End::LostByThisJob,
+                Err((error, _)) => End::Lost(error.clone()),
+            };
+            // The caller's own types are dropped here, and may panic; that is not the others' loss.
+            let _ = catch_unwind(AssertUnwindSafe(|| job.answer(&end)));
         }
     }
 
-    /// Runs every job of the batch, and those that arrive meanwhile, each in its own savepoint.
+    /// Runs every job that is there or arrives meanwhile, each in its own savepoint. Tells how many
+    /// wrote something to keep, or why the transaction is lost and which job was the cause.
     fn fill_transaction(
         &self,
         batch: &mut Vec<Box<dyn Job>>,
-        queue: &mut mpsc::Receiver<Box<dyn Job>>,
-    ) -> Result<(), StoreError> {
-        self.execute("BEGIN IMMEDIATE")?;
-        let mut done = 0;
+        queue: &Receiver<Box<dyn Job>>,
+    ) -> Result<usize, (StoreError, Option<usize>)> {
+        let started = Instant::now();
+        self.execute("BEGIN IMMEDIATE").map_err(|error| (error, None))?;
+        let (mut done, mut kept) = (0, 0);
         loop {
-            for job in batch[done..].iter_mut().filter(|job| job.is_wanted()) {
-                self.run_in_savepoint(job.as_mut())?;
+            if let Some(job) = batch.get_mut(done).filter(|job| job.is_wanted()) {
+                let keep = self.run_in_savepoint(job.as_mut());
+                kept += usize::from(keep.map_err(|error| (error, Some(done)))?);
             }
-            done = batch.len();
-            if done >= self.batch_max {
-                return Ok(());
+            done += 1;
+            if batch.len() >= self.batch_max || started.elapsed() > FILLING_MAX {
+                return Ok(kept);
             }
             match queue.try_recv() {
                 Ok(job) => batch.push(job),
-                Err(_) => return Ok(()),
+                Err(_) => return Ok(kept),
             }
         }
     }
 
-    fn run_in_savepoint(&self, job: &mut dyn Job) -> Result<(), StoreError> {
+    fn run_in_savepoint(&self, job: &mut dyn Job) -> Result<bool, StoreError> {
         self.execute("SAVEPOINT job")?;
+        self.in_job.store(true, Ordering::Relaxed);
         let keep = job.run(&self.connection);
+        self.in_job.store(false, Ordering::Relaxed);
         if self.connection.is_autocommit() {
             // A full disk or an I/O error makes SQLite roll the whole transaction back.
-            let cause = "the database rolled the transaction back".to_owned();
-            return Err(StoreError::CommitLost { cause });
+            return Err(rolled_back());
         }
         if !keep {
             self.execute("ROLLBACK TO job")?;
         }
-        self.execute("RELEASE job")
+        self.execute("RELEASE job")?;
+        Ok(keep)
     }
 
+    /// An I/O error here can come after the last page was written, so the outcome is unknown.
     fn commit(&self) -> Result<(), StoreError> {
-        self.execute("COMMIT")
+        let committed = self.prepare_and_run("COMMIT");
+        committed.map_err(|error| match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::SystemIoFailure) => StoreError::Disk {
+                target: self.path.display().to_string(),
+                cause: crate::error::chain(&error),
+            },
+            _ => classify(error, &self.path),
+        })
     }
 
     fn execute(&self, sql: &str) -> Result<(), StoreError> {
-        self.connection
-            .prepare_cached(sql)
-            .and_then(|mut statement| statement.execute([]))
-            .map(|_| ())
-            .map_err(|error| classify(error, &self.path))
+        self.prepare_and_run(sql).map_err(|error| classify(error, &self.path))
+    }
+
+    fn prepare_and_run(&self, sql: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute([]).map(|_| ())
     }
 }

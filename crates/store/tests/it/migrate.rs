@@ -1,10 +1,11 @@
 //! Migrations, the same on both databases.
 
 use skep_store::{
-    Database, MigrateError, Migration, Postgres, PostgresOptions, SCHEMA, Schema, Sqlite,
-    SqliteOptions,
+    DataFolder, Database, MigrateError, Migration, Postgres, PostgresOptions, SCHEMA, Schema,
+    Sqlite, SqliteOptions,
 };
 use skep_testkit::{Folder, TestDatabase};
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
 const FIRST: Migration =
@@ -31,7 +32,8 @@ const ONE_ALTERED: Schema = schema(&[ALTERED]);
 /// Runs a check on an empty database of each kind.
 async fn on_each_database(check: impl AsyncFn(Database)) {
     let folder = Folder::new("migrate");
-    let sqlite = Sqlite::open(&folder.join("skep.db"), &SqliteOptions::default()).expect("opens");
+    let data = Arc::new(DataFolder::open(folder.path()).expect("locks"));
+    let sqlite = Sqlite::open(&data, &SqliteOptions::default()).expect("opens");
     check(Database::Sqlite(sqlite)).await;
     let server = skep_testkit::Postgres::shared();
     let database = server.database();

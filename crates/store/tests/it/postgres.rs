@@ -1,7 +1,7 @@
 //! PostgreSQL when it is there, away, hostile and back.
 
 use skep_store::{Outcome, Postgres, PostgresOptions, StoreError};
-use skep_testkit::Proxy;
+use skep_testkit::{Proxy, eventually};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -22,11 +22,11 @@ async fn a_server_that_is_away_is_unreachable_and_found_when_it_is_back() {
     let error = postgres.ask().await.expect_err("it is away");
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
     assert_eq!(error.outcome(), Outcome::NotApplied);
-    let health = postgres.health().await;
+    let health = postgres.health(Duration::from_secs(9)).await;
     assert!(!health.ok && health.error.is_some_and(|text| text.contains("cannot be reached")));
     server.start_again();
     postgres.ask().await.expect("it is back");
-    assert!(postgres.health().await.ok);
+    assert!(postgres.health(Duration::from_secs(9)).await.ok);
 }
 
 #[tokio::test]
@@ -63,10 +63,12 @@ async fn a_connection_cut_in_the_middle_of_a_statement_is_an_unknown_outcome() {
         let insert = "INSERT INTO jars SELECT 1 FROM pg_sleep(60)";
         client.batch_execute(insert).await.map_err(StoreError::from)
     });
-    database.run(
-        "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'INSERT%')
-         LOOP PERFORM pg_stat_clear_snapshot(); END LOOP; END $$",
+    let name = database.name();
+    let running = format!(
+        "SELECT count(*) FROM pg_stat_activity
+         WHERE datname = '{name}' AND state = 'active' AND query LIKE 'INSERT%'"
     );
+    eventually("the statement runs", || (database.run(&running) == "1").then_some(()));
     proxy.cut();
     let error = inserting.await.expect("ends").expect_err("it was cut");
     assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
@@ -79,13 +81,21 @@ async fn a_server_that_never_answers_is_given_up_within_the_limit() {
     let server = skep_testkit::Postgres::shared();
     let database = server.database();
     let proxy = Proxy::start(server.address());
-    let postgres = connect(&database.url_through(proxy.port()));
-    postgres.ask().await.expect("it is there");
+    let options = PostgresOptions {
+        connect_timeout: Duration::from_secs(2),
+        statement_timeout: Duration::from_millis(500),
+        ..Default::default()
+    };
+    let url = database.url_through(proxy.port()).parse().expect("an address");
+    let postgres = Postgres::new(&url, &options).expect("a pool");
+    let client = postgres.client().await.expect("it is there");
     proxy.freeze();
     let asked = std::time::Instant::now();
-    let error = postgres.ask().await.expect_err("nothing answers");
+    let asking = async { client.simple_query("SELECT 1").await.map_err(StoreError::from) };
+    let error = postgres.limit(asking).await.expect_err("nothing answers");
     assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
-    let error = postgres.ask().await.expect_err("no new connection either");
+    drop(client);
+    let error = postgres.ask().await.expect_err("neither that connection nor a new one");
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
     assert!(asked.elapsed() < Duration::from_secs(20));
     proxy.heal();

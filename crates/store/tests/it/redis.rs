@@ -40,13 +40,25 @@ async fn a_script_is_one_step_and_survives_being_forgotten() {
 }
 
 #[tokio::test]
-async fn a_script_error_is_a_refusal_and_not_a_doubt() {
+async fn a_script_that_fails_half_way_is_a_doubt_because_it_keeps_what_it_wrote() {
     let server = skep_testkit::Redis::start();
     let redis = connect(&server.url());
-    let lua = Lua::new("return redis.error_reply('ERR no honey')");
-    let error = redis.script::<()>(&lua, |_| {}).await.expect_err("it says no");
+    let lua = Lua::new("redis.call('INCR', 'jar'); return redis.call('INCR', 'list')");
+    redis.command::<()>(::redis::cmd("LPUSH").arg("list").arg("x")).await.expect("pushes");
+    let error = redis.script::<()>(&lua, |_| {}).await.expect_err("a list cannot be counted up");
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+    let jar: i64 = redis.command(::redis::cmd("GET").arg("jar")).await.expect("asks");
+    assert_eq!(jar, 1);
+}
+
+#[tokio::test]
+async fn a_command_that_redis_refuses_did_nothing() {
+    let server = skep_testkit::Redis::start();
+    let redis = connect(&server.url());
+    redis.command::<()>(::redis::cmd("LPUSH").arg("list").arg("x")).await.expect("pushes");
+    let error = redis.command::<i64>(::redis::cmd("INCR").arg("list")).await;
+    let error = error.expect_err("a list cannot be counted up");
     assert!(matches!(error, StoreError::Refused { .. }), "{error}");
-    assert!(error.to_string().contains("no honey"), "{error}");
 }
 
 #[tokio::test]
@@ -59,11 +71,11 @@ async fn a_server_that_is_away_is_unreachable_and_found_when_it_is_back() {
     let _ = redis.ask().await;
     let error = redis.ask().await.expect_err("it is away");
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
-    assert!(!redis.health().await.ok);
+    assert!(!redis.health(Duration::from_secs(9)).await.ok);
     server.start_again();
     let _ = redis.ask().await;
     redis.ask().await.expect("it is back");
-    assert!(redis.health().await.ok);
+    assert!(redis.health(Duration::from_secs(9)).await.ok);
 }
 
 #[tokio::test]
@@ -87,13 +99,46 @@ async fn an_answer_lost_on_the_way_leaves_an_unknown_outcome() {
     let server = skep_testkit::Redis::start();
     let proxy = Proxy::start(server.address());
     let through = connect(&format!("redis://127.0.0.1:{}/0", proxy.port()));
+    let (lua, direct) = (add(), connect(&server.url()));
+    assert_eq!(add_three(&direct, &lua).await.expect("runs"), 3);
     through.ask().await.expect("it is there");
-    proxy.cut();
-    let error = through.ask().await.expect_err("it is cut");
+    // The server has the call and has not looked at it yet when the way back is cut.
+    server.pause();
+    let (error, ()) = tokio::join!(add_three(&through, &lua), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.cut();
+    });
+    assert_eq!(error.expect_err("it is cut").outcome(), Outcome::Unknown);
+    server.resume();
+    let jar: i64 = direct.command(::redis::cmd("GET").arg("jar")).await.expect("asks");
+    assert_eq!(jar, 6, "the doubt was right: it ran");
+    proxy.heal();
+    through.ask().await.expect("it is healed");
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_left_for_a_new_connection() {
+    let server = skep_testkit::Redis::start();
+    let proxy = Proxy::start(server.address());
+    let through = connect(&format!("redis://127.0.0.1:{}/0", proxy.port()));
+    through.ask().await.expect("it is there");
+    proxy.freeze();
+    let error = through.ask().await.expect_err("nothing comes back");
     assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
     proxy.heal();
-    let _ = through.ask().await;
     through.ask().await.expect("it is healed");
+}
+
+#[tokio::test]
+async fn a_password_mended_on_the_server_is_noticed() {
+    let server = skep_testkit::Redis::start_with_password("right");
+    let (right, wrong) = (connect(&server.url()), connect(&server.url().replace("right", "wrong")));
+    let error = wrong.ask().await.expect_err("the password is wrong");
+    assert!(matches!(error, StoreError::Denied { .. }), "{error}");
+    let mut change = ::redis::cmd("CONFIG");
+    change.arg("SET").arg("requirepass").arg("wrong");
+    right.command::<()>(&change).await.expect("changes");
+    wrong.ask().await.expect("now it is right");
 }
 
 #[tokio::test]

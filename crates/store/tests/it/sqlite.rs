@@ -1,14 +1,19 @@
 //! The embedded store: durable, shared commits, nobody's mistake is anybody else's.
 
-use skep_store::{Sqlite, SqliteOptions, StoreError};
+use skep_store::{DataFolder, Sqlite, SqliteOptions, StoreError};
 use skep_testkit::{Folder, Process};
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use tokio::task::JoinSet;
 
+fn open_with(folder: &Folder, options: &SqliteOptions) -> Result<Sqlite, StoreError> {
+    Sqlite::open(&Arc::new(DataFolder::open(folder.path())?), options)
+}
+
 fn open(folder: &Folder) -> Sqlite {
-    Sqlite::open(&folder.join("skep.db"), &SqliteOptions::default()).expect("opens")
+    open_with(folder, &SqliteOptions::default()).expect("opens")
 }
 
 async fn open_with_table(folder: &Folder) -> Sqlite {
@@ -105,6 +110,129 @@ async fn a_failing_call_rolls_back_its_own_work_and_nobody_elses() {
     assert_eq!(numbers(&sqlite).await, [0, 3, 6, 9]);
 }
 
+/// An error of a test's own, as capabilities have them.
+#[derive(Debug)]
+enum Taken {
+    Taken,
+    Store(StoreError),
+}
+
+impl From<StoreError> for Taken {
+    fn from(error: StoreError) -> Self {
+        Taken::Store(error)
+    }
+}
+
+#[tokio::test]
+async fn what_a_call_concluded_from_rows_that_were_never_committed_is_void() {
+    let folder = Folder::new("sqlite");
+    let sqlite = open(&folder);
+    let create = "CREATE TABLE parents (id INTEGER PRIMARY KEY);
+        CREATE TABLE children (parent INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)";
+    sqlite.write(|db| Ok::<_, StoreError>(db.execute_batch(create)?)).await.expect("creates");
+    let (release, holding) = hold_writer(&sqlite).await;
+    // This one makes the commit fail, and only the commit.
+    let orphan = tokio::spawn({
+        let sqlite = sqlite.clone();
+        let insert = |db: &rusqlite::Connection| {
+            Ok::<_, StoreError>(db.execute("INSERT INTO children VALUES (7)", [])?)
+        };
+        async move { sqlite.write(insert).await }
+    });
+    while sqlite.waiting() < 1 {
+        tokio::task::yield_now().await;
+    }
+    let second = tokio::spawn({
+        let sqlite = sqlite.clone();
+        let look = |db: &rusqlite::Connection| {
+            let count: i64 = db
+                .query_row("SELECT count(*) FROM children", [], |row| row.get(0))
+                .map_err(StoreError::from)?;
+            if count == 0 { Ok(()) } else { Err(Taken::Taken) }
+        };
+        async move { sqlite.write(look).await }
+    });
+    while sqlite.waiting() < 2 {
+        tokio::task::yield_now().await;
+    }
+    drop(release);
+    holding.await.expect_err("the held call was in the same transaction");
+    orphan.await.expect("ends").expect_err("the commit failed");
+    let concluded = second.await.expect("ends").expect_err("the commit failed");
+    let Taken::Store(error) = concluded else { panic!("it concluded from a row that never was") };
+    assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_call_that_loses_the_transaction_cannot_make_anything_durable_by_itself() {
+    let folder = Folder::new("sqlite");
+    let sqlite = open_with_table(&folder).await;
+    // As SQLite does on a full disk, to a call that ignores the error and goes on.
+    let careless = |db: &rusqlite::Connection| {
+        db.execute("INSERT INTO numbers VALUES (1)", [])?;
+        db.execute_batch("ROLLBACK")?;
+        let _ = db.execute("INSERT INTO numbers VALUES (2)", []);
+        Ok::<_, StoreError>(())
+    };
+    let error = sqlite.write(careless).await.expect_err("its transaction is gone");
+    assert!(matches!(error, StoreError::CommitLost { .. }), "{error}");
+    assert_eq!(numbers(&sqlite).await, [] as [i64; 0]);
+    insert(&sqlite, 3).await.expect("the writer goes on");
+}
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_panics_when_dropped_harms_nobody_else() {
+    let folder = Folder::new("sqlite");
+    let sqlite = open_with_table(&folder).await;
+    for reading in [false, true] {
+        let (entered, inside) = tokio::sync::oneshot::channel();
+        let (release, held) = sync_channel::<()>(0);
+        let work = move |_: &rusqlite::Connection| {
+            let _ = entered.send(());
+            let _ = held.recv();
+            Ok::<_, StoreError>(PanicsWhenDropped)
+        };
+        let leaving = tokio::spawn({
+            let sqlite = sqlite.clone();
+            async move {
+                let _kept =
+                    if reading { sqlite.read(work).await } else { sqlite.write(work).await };
+            }
+        });
+        inside.await.expect("the call runs");
+        leaving.abort();
+        assert!(leaving.await.expect_err("aborted").is_cancelled());
+        drop(release);
+    }
+    insert(&sqlite, 1).await.expect("the writer goes on");
+    for _ in 0..4 {
+        assert_eq!(numbers(&sqlite).await, [1], "the readers go on");
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_left_its_transaction_open_does_not_see_old_rows_for_ever() {
+    let folder = Folder::new("sqlite");
+    let options = SqliteOptions { readers: 1, ..Default::default() };
+    let sqlite = open_with(&folder, &options).expect("opens");
+    let create = "CREATE TABLE numbers (number INTEGER PRIMARY KEY)";
+    sqlite.write(|db| Ok::<_, StoreError>(db.execute_batch(create)?)).await.expect("creates");
+    let careless = |db: &rusqlite::Connection| {
+        Ok::<_, StoreError>(db.execute_batch("BEGIN; SELECT * FROM numbers")?)
+    };
+    sqlite.read(careless).await.expect("reads");
+    insert(&sqlite, 1).await.expect("inserts");
+    assert_eq!(numbers(&sqlite).await, [1]);
+}
+
 #[tokio::test]
 async fn callers_that_arrive_together_share_a_commit() {
     let folder = Folder::new("sqlite");
@@ -156,7 +284,7 @@ async fn a_caller_that_left_before_its_turn_changes_nothing() {
 async fn a_full_queue_makes_callers_wait_and_loses_none() {
     let folder = Folder::new("sqlite");
     let options = SqliteOptions { readers: 1, queue_max: 1, batch_max: 2, ..Default::default() };
-    let sqlite = Sqlite::open(&folder.join("skep.db"), &options).expect("opens");
+    let sqlite = open_with(&folder, &options).expect("opens");
     let create = "CREATE TABLE numbers (number INTEGER PRIMARY KEY)";
     sqlite.write(|db| Ok::<_, StoreError>(db.execute_batch(create)?)).await.expect("creates");
     let mut calls = JoinSet::new();
@@ -212,7 +340,7 @@ async fn a_file_that_is_no_database_is_refused_by_name_and_left_alone() {
     let path = folder.join("skep.db");
     let garbage = "this is not a database, it is a shopping list ".repeat(100);
     std::fs::write(&path, &garbage).expect("writes");
-    let error = Sqlite::open(&path, &SqliteOptions::default()).map(|_| ()).expect_err("refused");
+    let error = open_with(&folder, &SqliteOptions::default()).map(|_| ()).expect_err("refused");
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     assert!(error.to_string().contains("skep.db"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).expect("reads"), garbage);
