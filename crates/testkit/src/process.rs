@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 /// Runs the program, tells its process id and how it ended, and ends it with the signal `$1` when
 /// its own input ends: the test process may be killed, and nobody else would do it.
 ///
-/// `wait` gives 128 + N for a program that signal N ended.
+/// The program's own shell tells the id before it becomes the program, so that nothing the program
+/// prints gets into that line. `wait` gives 128 + N for a program that signal N ended.
 const GUARDIAN: &str = r#"
 signal=$1
 shift
 exec 3<&0
-"$@" 3<&- </dev/null &
+sh -c 'echo "@pid $$"; exec "$@"' child "$@" 3<&- </dev/null &
 child=$!
-echo "@pid $child"
 { read -r _ <&3; kill -s "$signal" "$child"; } 2>/dev/null &
 watcher=$!
 wait "$child"
