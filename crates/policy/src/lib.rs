@@ -34,6 +34,7 @@ pub mod backoff;
 mod chance;
 mod id;
 mod reason;
+pub mod throttle;
 mod time;
 
 pub use chance::{Chance, SeededChance};

@@ -31,6 +31,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod access;
 pub mod bench;
 pub mod cli;
 pub mod http;

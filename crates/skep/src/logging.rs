@@ -1,16 +1,182 @@
-//! The log: lines on standard error, for people or for programs.
+//! The log: lines on standard error, for people or for programs, and the last of them in memory for
+//! the dashboard.
+//!
+//! Nobody waits for the log: lines go through a bounded queue to a thread of their own, and where
+//! that is full they are dropped and counted.
 
-use crate::settings::{LogFormat, LogSettings};
+use crate::settings::{LogFormat, LogLevel, LogSettings, Value};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal;
-use tracing_subscriber::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::broadcast;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt, registry, reload};
 
-/// Starts the log of this process. Only the first call counts.
-pub fn start(settings: &LogSettings) {
-    let lines = fmt().with_env_filter(settings.level.filter()).with_writer(std::io::stderr);
+/// Lines kept for the dashboard.
+const LINES_MAX: usize = 2_000;
+/// Lines that a slow listener may be behind before it misses some.
+const LISTENERS_BEHIND_MAX: usize = 1_000;
+/// Lines that may wait for a slow standard error.
+const WAITING_MAX: usize = 16_384;
+
+/// A line of the log.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct LogLine {
+    /// Grows by one with each line.
+    pub seq: u64,
+    /// When, in UTC.
+    pub at: String,
+    /// `ERROR`, `WARN`, `INFO`, `DEBUG` or `TRACE`.
+    pub level: String,
+    /// Which part of the program.
+    pub target: String,
+    /// What happened.
+    pub message: String,
+    /// With which values.
+    pub fields: BTreeMap<&'static str, String>,
+}
+
+/// The log of this process.
+pub struct Log {
+    tail: Arc<Tail>,
+    level: Mutex<LogLevel>,
+    filter: reload::Handle<EnvFilter, registry::Registry>,
+    dropped: ErrorCounter,
+}
+
+struct Tail {
+    lines: Mutex<(u64, VecDeque<LogLine>)>,
+    listeners: broadcast::Sender<LogLine>,
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+/// Writes what is still waiting when it is dropped, at the end of the program.
+#[must_use]
+pub struct LogEnd(#[expect(dead_code, reason = "dropping it is its use")] WorkerGuard);
+
+/// The log of this process, once it was started.
+pub fn log() -> Option<&'static Log> {
+    LOG.get()
+}
+
+/// Starts the log of this process. `None` if it was started before; then that one goes on.
+pub fn start(settings: &LogSettings) -> Option<LogEnd> {
+    let (writer, end) = NonBlockingBuilder::default()
+        .buffered_lines_limit(WAITING_MAX)
+        .lossy(true)
+        .thread_name("skep-log")
+        .finish(std::io::stderr());
+    let dropped = writer.error_counter();
+    let (filter, handle) = reload::Layer::new(settings.level.filter());
     let coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    // Fails only if a log was started before, which then goes on.
-    let _ = match settings.format {
-        LogFormat::Text => lines.with_ansi(coloured).with_target(false).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
-    };
+    let text = (settings.format == LogFormat::Text)
+        .then(|| fmt::layer().with_writer(writer.clone()).with_ansi(coloured).with_target(false));
+    let json = (settings.format == LogFormat::Json)
+        .then(|| fmt::layer().json().flatten_event(true).with_writer(writer));
+    let tail = Arc::new(Tail {
+        lines: Mutex::new((0, VecDeque::with_capacity(LINES_MAX))),
+        listeners: broadcast::channel(LISTENERS_BEHIND_MAX).0,
+    });
+    let started = registry::Registry::default()
+        .with(filter)
+        .with(text)
+        .with(json)
+        .with(TailLayer(tail.clone()))
+        .try_init();
+    started.ok()?;
+    let level = Mutex::new(settings.level.clone());
+    LOG.set(Log { tail, level, filter: handle, dropped }).ok()?;
+    Some(LogEnd(end))
+}
+
+impl Log {
+    /// The last lines, oldest first, at most `limit`, after `seq`.
+    pub fn lines(&self, after: u64, limit: usize) -> Vec<LogLine> {
+        let kept = self.tail.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = kept.1.iter().filter(|line| line.seq > after);
+        let skip = fresh.clone().count().saturating_sub(limit);
+        fresh.skip(skip).cloned().collect()
+    }
+
+    /// Lines from now on.
+    pub fn listen(&self) -> broadcast::Receiver<LogLine> {
+        self.tail.listeners.subscribe()
+    }
+
+    /// Which lines are written now.
+    pub fn level(&self) -> LogLevel {
+        self.level.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes which lines are written, from the next one on.
+    pub fn set_level(&self, level: LogLevel) {
+        // Fails only after the log was torn down, at the end of the process.
+        let _ = self.filter.reload(level.filter());
+        tracing::info!("the log level is now {}", level.show());
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = level;
+    }
+
+    /// Lines that were dropped because standard error was too slow.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.dropped_lines() as u64
+    }
+}
+
+/// Keeps lines for the dashboard.
+struct TailLayer(Arc<Tail>);
+
+impl<S: Subscriber> Layer<S> for TailLayer {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let mut line = LogLine {
+            seq: 0,
+            at: format!("{:.3}", jiff::Timestamp::now()),
+            level: event.metadata().level().to_string(),
+            target: event.metadata().target().to_owned(),
+            message: String::new(),
+            fields: BTreeMap::new(),
+        };
+        event.record(&mut Fill(&mut line));
+        let mut kept = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.0 += 1;
+        line.seq = kept.0;
+        if kept.1.len() == LINES_MAX {
+            kept.1.pop_front();
+        }
+        // Without listeners there is nobody to send to, which is no error.
+        if self.0.listeners.receiver_count() > 0 {
+            let _ = self.0.listeners.send(line.clone());
+        }
+        kept.1.push_back(line);
+    }
+}
+
+struct Fill<'line>(&'line mut LogLine);
+
+impl Fill<'_> {
+    fn put(&mut self, field: &Field, text: String) {
+        match field.name() {
+            "message" => self.0.message = text,
+            name => drop(self.0.fields.insert(name, text)),
+        }
+    }
+}
+
+impl Visit for Fill<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.to_owned());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, format!("{value:.3}"));
+    }
 }

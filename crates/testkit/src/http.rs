@@ -30,12 +30,35 @@ impl Answer {
 
 /// Sends a GET request; any status is an answer.
 pub fn get(url: &str) -> Result<Answer, String> {
+    send("GET", url, &[], None)
+}
+
+/// Sends a request; any status is an answer.
+pub fn send(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: Option<&str>,
+) -> Result<Answer, String> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
+        .allow_non_standard_methods(true)
         .timeout_global(Some(Duration::from_secs(30)))
         .build()
         .into();
-    let mut response = agent.get(url).call().map_err(|error| error.to_string())?;
-    let body = response.body_mut().read_to_string().map_err(|error| error.to_string())?;
+    let mut request = ureq::http::Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    if body.is_some() {
+        request = request.header("content-type", "application/json");
+    }
+    let text = |error: ureq::Error| error.to_string();
+    let sent = match body {
+        Some(body) => agent.run(request.body(body.to_owned()).map_err(|e| e.to_string())?),
+        None => agent.run(request.body(()).map_err(|e| e.to_string())?),
+    };
+    let mut response = sent.map_err(text)?;
+    let body = response.body_mut().read_to_string().map_err(text)?;
     Ok(Answer { status: response.status().as_u16(), body, headers: response.headers().clone() })
 }

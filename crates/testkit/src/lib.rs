@@ -5,12 +5,15 @@
 //! * [`Process`]: a spawned program whose log is kept, that can be waited for by what it prints,
 //!   stopped, continued and killed. [`Node`] is a `skep serve`.
 //! * [`Proxy`]: a loopback connection that can be cut, frozen, delayed and throttled.
+//! * [`Browser`]: a headless Chromium that shows pages, and [`certificates`] for TLS.
 //! * [`FakeClock`]: a clock that a test moves.
 //! * [`programs`]: where the servers' programs are, and the table of what tests need.
 //!
 //! Whatever is started here ends with the test process, even if that is killed: each process and
 //! each folder has a small shell beside it that notices the end of its standard input.
 
+mod browser;
+pub mod certificates;
 mod clock;
 mod folder;
 pub mod http;
@@ -21,6 +24,7 @@ pub mod programs;
 mod proxy;
 mod redis;
 
+pub use browser::{Browser, Page};
 pub use clock::FakeClock;
 pub use folder::Folder;
 pub use node::Node;

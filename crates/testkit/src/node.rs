@@ -34,14 +34,17 @@ impl Node {
     /// Starts a node and waits only until it listens.
     pub fn start_unready(skep: &Path, data: &Path, more: &[&str]) -> Self {
         let mut command = Self::command(skep);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(more);
+        command.args(["serve", "--data"]).arg(data).args(more);
+        if !more.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         Self::watch(Process::start("skep", &command, "KILL"))
     }
 
     /// Takes a process that runs `skep serve` and waits until it listens.
     pub fn watch(process: Process) -> Self {
-        let line = process.wait_for_line("http://");
-        let address = line.split("http://").nth(1).unwrap_or_default();
+        let line = process.wait_for_line("dashboard ");
+        let address = line.split("://").nth(1).unwrap_or_default();
         let address = address.split(['/', ' ']).next().unwrap_or_default().to_owned();
         Node { process, address }
     }
@@ -57,6 +60,26 @@ impl Node {
     /// If it does not answer.
     pub fn get(&self, path: &str) -> Answer {
         http::get(&self.url(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Sends a request to the node.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&str>,
+    ) -> Answer {
+        http::send(method, &self.url(path), headers, body)
+            .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// Where the node listens, as `HOST:PORT`.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// The address of a path on the node.

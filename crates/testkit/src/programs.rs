@@ -48,6 +48,14 @@ pub const NEEDED: &[Needed] = &[
         apk: "postgresql-client",
     },
     Needed {
+        program: "chromium",
+        purpose: "looking at the dashboard",
+        apt: "chromium",
+        dnf: "chromium",
+        pacman: "chromium",
+        apk: "chromium",
+    },
+    Needed {
         program: "unshare",
         purpose: "a small disk that fills up",
         apt: "util-linux",

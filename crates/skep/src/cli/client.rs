@@ -2,13 +2,14 @@
 
 use super::{CliError, Exit};
 use clap::Args;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
@@ -30,10 +31,29 @@ pub struct NodeArgs {
     pub key: Option<String>,
 }
 
+/// What a node's refusal says, as far as it is shown.
+#[derive(Deserialize)]
+struct Refused {
+    code: String,
+    title: String,
+    detail: String,
+}
+
 impl NodeArgs {
     /// Asks the node for `path` and reads its JSON answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.send(Method::GET, path));
+        self.call(Method::GET, path, None).await
+    }
+
+    /// Sends a request, with a JSON body if there is one, and reads the JSON answer.
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<serde_json::Value>,
+    ) -> Result<T, CliError> {
+        let body = body.map(|value| Bytes::from(value.to_string()));
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.send(method, path, body));
         let (status, body) = answer.await.unwrap_or_else(|_| {
             let url = self.shown_url();
             Err(CliError::new(Exit::Unavailable, format!("{url} did not answer in time")))
@@ -48,12 +68,21 @@ impl NodeArgs {
         })
     }
 
-    async fn send(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), CliError> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<(StatusCode, Bytes), CliError> {
         let mut request = Request::builder()
             .method(method)
             .uri(self.uri(path)?)
-            .header(ACCEPT, "application/json")
-            .body(Empty::<Bytes>::new())
+            .header(ACCEPT, "application/json");
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let mut request = request
+            .body(Full::new(body.unwrap_or_default()))
             .map_err(|error| self.wrong_url(&error.to_string()))?;
         if let Some(key) = &self.key {
             let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
@@ -118,8 +147,14 @@ impl NodeArgs {
             StatusCode::SERVICE_UNAVAILABLE => Exit::Unavailable,
             _ => Exit::No,
         };
-        let text = String::from_utf8_lossy(&body[..body.len().min(500)]).trim().to_owned();
-        CliError::new(exit, format!("{} answered {status}: {text}", self.shown_url()))
+        let problem: Option<Refused> = serde_json::from_slice(body).ok();
+        let text = match problem {
+            Some(problem) => {
+                format!("{}: {} (`skep explain {}`)", problem.title, problem.detail, problem.code)
+            }
+            None => String::from_utf8_lossy(&body[..body.len().min(500)]).trim().to_owned(),
+        };
+        CliError::new(exit, format!("{} answered {}: {text}", self.shown_url(), status.as_u16()))
     }
 
     /// The address without what somebody may have put before an `@`.

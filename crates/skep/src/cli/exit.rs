@@ -1,6 +1,6 @@
 //! How the program ends.
 
-use crate::node::StoreEnded;
+use crate::node::{BadCertificate, Exposed, StoreEnded};
 use crate::settings::Invalid;
 use skep_store::{MigrateError, StoreError};
 use std::fmt;
@@ -82,6 +82,9 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
 fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<StoreEnded>() {
         return Some(Exit::Bug);
+    }
+    if cause.is::<Exposed>() || cause.is::<BadCertificate>() {
+        return Some(Exit::Usage);
     }
     let migration = cause.downcast_ref::<MigrateError>().map(exit_of_migration);
     migration.or_else(|| cause.downcast_ref::<StoreError>().map(exit_of_store))

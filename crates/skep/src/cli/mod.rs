@@ -1,10 +1,15 @@
 //! The command line: one program, a verb for each thing to do.
 
+mod audit;
 mod bench;
 mod client;
 mod completions;
 mod config;
+mod doctor;
 mod exit;
+mod explain;
+mod keys;
+mod log;
 mod migrate;
 mod output;
 mod serve;
@@ -66,6 +71,18 @@ pub enum Verb {
     Serve(serve::ServeArgs),
     /// Ask a node how it is doing
     Status(status::StatusArgs),
+    /// Find out what would keep a node from working here, and what to do about it
+    Doctor(doctor::DoctorArgs),
+    /// Make, list and revoke API keys
+    #[command(subcommand)]
+    Keys(keys::KeysVerb),
+    /// Show who changed what
+    Audit(audit::AuditArgs),
+    /// Change what a running node logs
+    #[command(subcommand)]
+    Log(log::LogVerb),
+    /// Explain an error code
+    Explain(explain::ExplainArgs),
     /// Show and check settings
     #[command(subcommand)]
     Config(config::ConfigVerb),
@@ -93,6 +110,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let outcome = match cli.verb {
         Verb::Serve(arguments) => serve::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments, output),
+        Verb::Doctor(arguments) => doctor::run(&arguments, output),
+        Verb::Keys(verb) => keys::run(&verb, output),
+        Verb::Audit(arguments) => audit::run(&arguments, output),
+        Verb::Log(verb) => log::run(&verb, output),
+        Verb::Explain(arguments) => explain::run(&arguments, output),
         Verb::Config(verb) => config::run(&verb, output),
         Verb::Migrate(verb) => migrate::run(&verb, output),
         Verb::Bench(verb) => bench::run(&verb, output),

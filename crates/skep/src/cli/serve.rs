@@ -6,6 +6,7 @@ use crate::logging;
 use crate::node::{Cause, Failure, Node, Shared};
 use crate::settings::{Loaded, LogFormat};
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use skep_store::{BootClock, Database, Stores};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,12 +29,19 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(30);
 pub struct ServeArgs {
     #[command(flatten)]
     settings: SettingsArgs,
+
+    /// Let anybody do anything as long as there is no key, also from other machines
+    #[arg(long)]
+    insecure: bool,
 }
 
 pub fn run(arguments: &ServeArgs) -> Result<Exit, CliError> {
     let started = Instant::now();
-    let loaded = arguments.settings.load()?;
-    logging::start(&loaded.settings.log);
+    let insecure = arguments.insecure.then_some(("--insecure", "api.insecure", "true"));
+    let loaded = arguments.settings.load_with(insecure)?;
+    // Dropped at the very end, so that the last lines are written.
+    let _log_end = logging::start(&loaded.settings.log);
+    raise_file_limit();
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -78,6 +86,15 @@ async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
         }
     }
     outcome.map(|()| Exit::Ok).map_err(|failure| explain(&failure))
+}
+
+/// Each connection is a file; the soft limit of many systems is 1024.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        tracing::warn!("the limit of open files stays at {:?}", limit.current);
+    }
 }
 
 /// Ctrl-C and SIGTERM.
@@ -136,11 +153,12 @@ fn announce(shared: &Shared, format: LogFormat) {
         tracing::info!(%node, version, %address, %data, database, coordination, "listening");
         return;
     }
+    let scheme = if shared.certificate.is_some() { "https" } else { "http" };
     output::line(&format!(
         "skep {} runs as {}\n  \
-         first page    http://{address}/\n  \
-         API           http://{address}/api/v1\n  \
-         metrics       http://{address}/metrics\n  \
+         dashboard     {scheme}://{address}/\n  \
+         API           {scheme}://{address}/api/v1\n  \
+         metrics       {scheme}://{address}/metrics\n  \
          data          {data}\n  \
          database      {database}\n  \
          coordination  {coordination}",

@@ -36,6 +36,14 @@ pub struct SettingsArgs {
 impl SettingsArgs {
     /// All layers together: file, environment, flags.
     pub fn load(&self) -> Result<Loaded, Invalid> {
+        self.load_with(None)
+    }
+
+    /// All layers together, and a flag of the verb's own: its name, the setting and the value.
+    pub fn load_with(
+        &self,
+        own: Option<(&'static str, &'static str, &'static str)>,
+    ) -> Result<Loaded, Invalid> {
         let known = Settings::keys();
         let mut layers = Layers::default();
         match &self.config {
@@ -58,6 +66,9 @@ impl SettingsArgs {
             if let Some(text) = text {
                 layers.add_flag(flag, key, text);
             }
+        }
+        if let Some((flag, key, text)) = own {
+            layers.add_flag(flag, key, text);
         }
         resolve(layers)
     }

@@ -1,21 +1,47 @@
-//! The node's port: first page, health, metrics, API.
+//! The node's port: dashboard, health, metrics, API.
+//!
+//! ```text
+//!   connection ─► server (limits, TLS, drain) ─► guard (id, who, scope, time, log) ─► routes
+//! ```
+//!
+//! A capability adds a file to `routes` whose handlers are described for OpenAPI, with the scope
+//! each needs in `x-scope`. The guard reads the scopes from that description, and a route that is
+//! not described is for admins alone.
 
-mod info;
+mod certificate;
+mod extract;
+mod guard;
+mod problem;
+mod routes;
+mod server;
+mod traffic;
 
-pub use info::{NodeAnswer, StoreAnswer};
+pub use certificate::{Certificate, Files as CertificateFiles, LOOK_EVERY as CERTIFICATE_LOOK};
+pub use problem::{CODES, Code, Problem};
+pub use routes::{AuditAnswer, CreateBody, CreatedAnswer, KeysAnswer, NodeAnswer, StoreAnswer};
+pub use traffic::{Point, Traffic};
 
 use crate::node::Shared;
-use axum::Router;
-use axum::extract::State;
-use axum::http::header;
-use axum::response::{Html, IntoResponse};
-use axum::routing::get;
-use std::sync::Arc;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderValue, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, middleware};
+use guard::Needs;
+use std::sync::{Arc, LazyLock};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower_http::compression::CompressionLayer;
+use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 
-const FIRST_PAGE: &str = include_str!("../../../../web/index.html");
-const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The OpenAPI document, as it is served and kept in `docs/openapi.json`.
+pub fn document() -> &'static str {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
+        let (_, document) = routes::all().split_for_parts();
+        let text = document.to_pretty_json();
+        text.unwrap_or_else(|error| unreachable!("a description is plain data: {error}")) + "\n"
+    });
+    &DOCUMENT
+}
 
 /// Answers requests until `stop`, and then finishes those in progress.
 pub async fn serve(
@@ -23,29 +49,55 @@ pub async fn serve(
     shared: Arc<Shared>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let drain_timeout = shared.settings.shutdown.drain_timeout;
-    let draining = stop.clone();
-    let serving =
-        axum::serve(listener, router(shared)).with_graceful_shutdown(draining.cancelled_owned());
-    let serving = serving.into_future();
-    tokio::select! {
-        served = serving => Ok(served?),
-        () = async { stop.cancelled().await; tokio::time::sleep(drain_timeout).await } => {
-            tracing::warn!("requests were still in progress after {drain_timeout:?} and are cut");
-            Ok(())
-        }
-    }
+    let certificate = shared.certificate.clone();
+    server::serve(listener, router(shared.clone()), shared, certificate, stop).await
 }
 
 fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/", get(async || Html(FIRST_PAGE)))
-        .route("/metrics", get(metrics))
-        .merge(info::routes())
-        .with_state(shared)
+    let described = serde_json::from_str(document());
+    let needs = Arc::new(Needs::read(&described.unwrap_or_default()));
+    let api = &shared.settings.api;
+    let body_max = usize::try_from(api.body_max.0).unwrap_or(usize::MAX);
+    let cors = cors(&api.cors_origins.0);
+    let (router, _) = routes::all().split_for_parts();
+    let guarded = middleware::from_fn_with_state((shared.clone(), needs), guard::guard);
+    let router = router
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(body_max))
+        .layer(guarded)
+        .layer(CompressionLayer::new());
+    match cors {
+        Some(cors) => router.layer(cors).with_state(shared),
+        None => router.with_state(shared),
+    }
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let text = shared.metrics.render(shared.uptime(), &shared.stores);
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], text)
+/// Off unless origins are named. Cookies are never shared with other sites, keys may be sent.
+fn cors(origins: &[String]) -> Option<CorsLayer> {
+    if origins.is_empty() {
+        return None;
+    }
+    let allowed = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
+    };
+    let headers = ["authorization", "content-type", "x-api-key", "x-request-id"];
+    Some(
+        CorsLayer::new()
+            .allow_origin(allowed)
+            .allow_methods(AllowMethods::mirror_request())
+            .allow_headers(AllowHeaders::list(headers.map(axum::http::HeaderName::from_static))),
+    )
+}
+
+async fn not_found(uri: Uri) -> Response {
+    let detail = format!("{} is not a route of this version", uri.path());
+    Problem::new(&problem::E_NOT_FOUND, detail).into_response()
+}
+
+async fn wrong_method(uri: Uri) -> Response {
+    let detail = format!("{} does not have this method", uri.path());
+    Problem::new(&problem::E_METHOD, detail).into_response()
 }

@@ -1,5 +1,6 @@
 //! What a node counts about itself, in a registry of its own.
 
+use crate::http::Traffic;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
@@ -15,69 +16,85 @@ pub struct Metrics {
     resident: Gauge,
     threads: Gauge,
     open_files: Gauge,
+    log_dropped: Gauge,
+    certificate_expires: Gauge,
 }
 
 impl Metrics {
-    /// A registry with the node's own metrics and those of its stores.
-    pub fn new(stores: &Stores) -> Self {
+    /// A registry with the node's own metrics, those of its port and of its stores.
+    pub fn new(stores: &Stores, traffic: &Traffic) -> Self {
         let mut registry = Registry::default();
-        let metrics = Metrics {
-            uptime: Gauge::default(),
-            resident: Gauge::default(),
-            threads: Gauge::default(),
-            open_files: Gauge::default(),
-            registry: Registry::default(),
-        };
-        registry.register(
-            "skep_build",
-            "The version that runs",
-            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
-        );
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("skep_build", "The version that runs", version);
+        let uptime = Gauge::default();
         registry.register_with_unit(
             "skep_uptime",
             "Time since the node started",
             Unit::Seconds,
-            metrics.uptime.clone(),
+            uptime.clone(),
         );
-        registry.register_with_unit(
-            "process_resident_memory",
-            "Memory that the process holds",
-            Unit::Bytes,
-            metrics.resident.clone(),
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let resident = gauge("process_resident_memory_bytes", "Memory that the process holds");
+        let threads = gauge("process_threads", "Threads of the process");
+        let open_files =
+            gauge("process_open_fds", "Files and connections that the process has open");
+        let log_dropped =
+            gauge("skep_log_lines_dropped", "Log lines lost because standard error was too slow");
+        let certificate_expires = gauge(
+            "skep_certificate_expires_timestamp_seconds",
+            "When the listener's certificate ends, in seconds since 1970; 0 without TLS",
         );
-        registry.register("process_threads", "Threads of the process", metrics.threads.clone());
-        registry.register(
-            "process_open_fds",
-            "Files and connections that the process has open",
-            metrics.open_files.clone(),
-        );
+        traffic.register(&mut registry);
         stores.register_metrics(&mut registry);
-        Metrics { registry, ..metrics }
+        Metrics {
+            registry,
+            uptime,
+            resident,
+            threads,
+            open_files,
+            log_dropped,
+            certificate_expires,
+        }
     }
 
     /// Everything in the text form that Prometheus reads.
-    pub fn render(&self, uptime: Duration, stores: &Stores) -> String {
+    pub fn render(
+        &self,
+        uptime: Duration,
+        stores: &Stores,
+        certificate_expires_at_ms: Option<i64>,
+    ) -> String {
         self.uptime.set(uptime.as_secs_f64());
-        let process = read_process();
+        let process = process_now();
         self.resident.set(process.resident_bytes);
         self.threads.set(process.threads);
         self.open_files.set(process.open_files);
+        let dropped = crate::logging::log().map_or(0, |log| log.dropped());
+        self.log_dropped.set(i64::try_from(dropped).unwrap_or(i64::MAX));
+        self.certificate_expires.set(certificate_expires_at_ms.unwrap_or(0) / 1_000);
         stores.refresh_metrics();
-        let mut text = String::with_capacity(4_096);
+        let mut text = String::with_capacity(8_192);
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }
 }
 
-struct ProcessNow {
-    resident_bytes: i64,
-    threads: i64,
-    open_files: i64,
+/// What the process uses now.
+pub struct ProcessNow {
+    pub resident_bytes: i64,
+    pub threads: i64,
+    pub open_files: i64,
+    /// Time that it has computed so far.
+    pub cpu: Duration,
 }
 
 /// Reads `/proc`; where there is none, as outside Linux, the gauges stay zero.
-fn read_process() -> ProcessNow {
+pub fn process_now() -> ProcessNow {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -90,5 +107,12 @@ fn read_process() -> ProcessNow {
         threads: field("Threads:"),
         // The listing itself has one open.
         open_files: i64::try_from(open_files.saturating_sub(1)).unwrap_or(i64::MAX),
+        cpu: cpu_time(),
     }
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -1,16 +1,22 @@
 //! A node as an object: several can run in one process, each with its own port, metrics and end.
 
+mod chores;
+mod keeper;
 mod metrics;
 mod services;
 
-pub use metrics::Metrics;
+pub use keeper::{Exposed, StoreEnded};
+pub use metrics::{Metrics, ProcessNow, process_now};
 pub use services::{Cause, Failure, Services};
 
+use crate::access::Access;
+use crate::http::{Certificate, CertificateFiles, Point, Traffic};
 use crate::settings::Settings;
 use anyhow::Context;
+use keeper::StoreKeeper;
 use serde::Serialize;
-use skep_policy::{Clock, Decision, DecisionId, Name, SeededChance, Time, backoff};
-use skep_store::{Health, Installation, MigrateError, SCHEMA, Schema, StoreError, Stores};
+use skep_policy::{Clock, Name, Time};
+use skep_store::{Health, Installation, SCHEMA, Schema, Stores};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
@@ -19,7 +25,7 @@ use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The tables of all parts. A part that keeps something adds its own.
-pub const SCHEMAS: &[Schema] = &[SCHEMA];
+pub const SCHEMAS: &[Schema] = &[SCHEMA, crate::access::SCHEMA];
 
 /// How long one look at the stores serves everybody who asks for it.
 const HEALTH_MAX_AGE: Duration = Duration::from_secs(1);
@@ -27,8 +33,8 @@ const HEALTH_MAX_AGE: Duration = Duration::from_secs(1);
 /// A store that has not answered after this time is not well.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the part that watches the stores may take to stop; it has nothing to finish.
-const WATCH_STOP_LIMIT: Duration = Duration::from_secs(2);
+/// How long a service that has nothing to finish may take to stop.
+const CHORE_STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a node is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +55,12 @@ pub struct Shared {
     pub settings: Settings,
     pub stores: Stores,
     pub metrics: Metrics,
+    pub traffic: Traffic,
+    pub access: Access,
+    /// What the port is encrypted with, if it is.
+    pub certificate: Option<Arc<Certificate>>,
+    /// The last second of the port's life.
+    pub latest_point: watch::Receiver<Point>,
     pub state: watch::Receiver<State>,
     pub installation: OnceLock<Installation>,
     clock: Arc<dyn Clock>,
@@ -90,6 +102,12 @@ impl Shared {
         health
     }
 
+    /// Everything the node counts, as text.
+    pub fn render_metrics(&self) -> String {
+        let expires = self.certificate.as_ref().map(|one| one.expires_at_ms());
+        self.metrics.render(self.uptime(), &self.stores, expires)
+    }
+
     fn last_health(&self) -> (Option<Arc<[Health]>>, bool) {
         let last = self.health.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
@@ -124,11 +142,18 @@ impl Node {
             )
         })?;
         let address = listener.local_addr().context("a bound listener has an address")?;
+        let certificate = load_certificate(&settings)?;
         let (set_state, state) = watch::channel(State::Starting("opening the stores".to_owned()));
+        let (set_point, latest_point) = watch::channel(Point::default());
+        let traffic = Traffic::new();
         let shared = Arc::new(Shared {
             name: settings.node.name.clone().unwrap_or_else(|| default_name(address)),
             address,
-            metrics: Metrics::new(&stores),
+            metrics: Metrics::new(&stores, &traffic),
+            traffic,
+            access: Access::new(clock.clone()),
+            certificate,
+            latest_point,
             stores,
             state,
             installation: OnceLock::new(),
@@ -138,7 +163,8 @@ impl Node {
             settings,
         });
         let stop = CancellationToken::new();
-        let ended = tokio::spawn(run(shared.clone(), listener, set_state, stop.clone()));
+        let ended =
+            tokio::spawn(run(shared.clone(), listener, (set_state, set_point), stop.clone()));
         Ok(Node { shared, stop, ended })
     }
 
@@ -177,105 +203,42 @@ impl Drop for Node {
 async fn run(
     shared: Arc<Shared>,
     listener: TcpListener,
-    set_state: watch::Sender<State>,
+    (set_state, set_point): (watch::Sender<State>, watch::Sender<Point>),
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let set_state = Arc::new(set_state);
     let mut services = Services::default();
-    let keeper =
-        StoreKeeper { shared: shared.clone(), state: set_state.clone(), node_stop: stop.clone() };
-    services.start("stores", WATCH_STOP_LIMIT, |stop| keeper.run(stop));
-    let drain_limit = shared.settings.shutdown.drain_timeout + WATCH_STOP_LIMIT;
+    let keeper = StoreKeeper::new(shared.clone(), set_state.clone(), stop.clone());
+    services.start("stores", CHORE_STOP_LIMIT, |stop| keeper.run(stop));
+    let chore = shared.clone();
+    services.start("access", CHORE_STOP_LIMIT, |stop| chores::renew_keys(chore, stop));
+    let chore = shared.clone();
+    services
+        .start("traffic", CHORE_STOP_LIMIT, |stop| chores::count_seconds(chore, set_point, stop));
+    if let Some(certificate) = shared.certificate.clone() {
+        services.start("certificate", CHORE_STOP_LIMIT, |stop| {
+            chores::watch_certificate(certificate, stop)
+        });
+    }
+    let drain_limit = shared.settings.shutdown.drain_timeout + CHORE_STOP_LIMIT;
     services.start("http", drain_limit, |stop| crate::http::serve(listener, shared, stop));
     services.run(&stop, || drop(set_state.send_replace(State::Draining))).await
 }
 
-/// Waits for the stores, brings them up to date, says that the node is ready, and then watches that
-/// the embedded one stays alive.
-struct StoreKeeper {
-    shared: Arc<Shared>,
-    state: Arc<watch::Sender<State>>,
-    /// The node was asked to stop. Services stop one after the other, but from then on no store is
-    /// waited for and none is changed.
-    node_stop: CancellationToken,
+fn load_certificate(settings: &Settings) -> anyhow::Result<Option<Arc<Certificate>>> {
+    let (Some(certificate), Some(key)) =
+        (settings.api.tls_certificate.clone(), settings.api.tls_key.clone())
+    else {
+        return Ok(None);
+    };
+    let loaded = Certificate::load(CertificateFiles { certificate, key });
+    Ok(Some(Arc::new(loaded.map_err(BadCertificate)?)))
 }
 
-impl StoreKeeper {
-    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let ready = self.node_stop.run_until_cancelled(self.prepare()).await;
-        match ready {
-            Some(Err(error)) => return Err(error),
-            Some(Ok(())) => self.set_state(State::Ready),
-            None => {}
-        }
-        tokio::select! {
-            () = stop.cancelled() => Ok(()),
-            () = self.shared.stores.failed() => Err(StoreEnded.into()),
-        }
-    }
-
-    async fn prepare(&self) -> anyhow::Result<()> {
-        let mut chance = SeededChance::new(uuid::Uuid::new_v4().as_u64_pair().1);
-        let retry = self.shared.stores.retry();
-        for attempt in 1.. {
-            let stores = &self.shared.stores;
-            let reached = stores.wait_until_reachable(|error, wait| {
-                self.tell(error, wait, DecisionId::new(wall_clock(), &mut chance));
-            });
-            reached.await?;
-            match bring_up_to_date(&self.shared).await {
-                Ok(()) => break,
-                // It was there a moment ago, or has no room now.
-                Err(MigrateError::Store(error)) if error.is_temporary() => {
-                    let wait = backoff::wait_before_attempt(attempt, &retry, &mut chance);
-                    self.tell(&error, &wait, DecisionId::new(wall_clock(), &mut chance));
-                    tokio::time::sleep(wait.chosen).await;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn tell(&self, error: &StoreError, wait: &Decision<Duration>, decision: DecisionId) {
-        let (reason, seconds) = (&wait.reason, wait.chosen.as_secs_f64());
-        tracing::warn!(%error, %decision, %reason, "trying again in {seconds:.1} s");
-        self.set_state(State::Starting(error.to_string()));
-    }
-
-    /// A node that is draining stays so.
-    fn set_state(&self, new: State) {
-        self.state.send_if_modified(|state| {
-            let starting = matches!(state, State::Starting(_));
-            if starting {
-                *state = new;
-            }
-            starting
-        });
-    }
-}
-
-/// The embedded store's writer ended although nobody had closed it.
+/// The listener's certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the embedded database's writer ended; restart the node, nothing acknowledged is lost")]
-pub struct StoreEnded;
-
-/// Now, for ids that people sort by time across nodes and restarts; never for deciding.
-fn wall_clock() -> Time {
-    let now = jiff::Timestamp::now().as_millisecond();
-    Time::from_millis(u64::try_from(now).unwrap_or(0))
-}
-
-async fn bring_up_to_date(shared: &Shared) -> Result<(), MigrateError> {
-    for applied in shared.stores.migrate(SCHEMAS).await? {
-        let (part, name) = (&applied.part, &applied.name);
-        tracing::info!(part, migration = name, "database brought up to date");
-    }
-    let installation = shared.stores.installation().await?;
-    // Set before only by an earlier round of this same loop, to the same value.
-    let _ = shared.installation.set(installation);
-    Ok(())
-}
+#[error("api.tls_certificate and api.tls_key: {0}")]
+pub struct BadCertificate(String);
 
 /// `<hostname>-<port>`, without the characters that a name cannot hold.
 fn default_name(address: SocketAddr) -> Name {

@@ -244,6 +244,11 @@ fn text_of(value: &DeValue<'_>) -> Option<String> {
         },
         DeValue::Float(number) => Some(number.as_str().to_owned()),
         DeValue::Boolean(yes) => Some(yes.to_string()),
-        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+        DeValue::Array(items) => {
+            let texts: Option<Vec<String>> =
+                items.iter().map(|item| text_of(item.get_ref())).collect();
+            texts.map(|texts| texts.join(","))
+        }
+        DeValue::Datetime(_) | DeValue::Table(_) => None,
     }
 }

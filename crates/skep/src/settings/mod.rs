@@ -17,7 +17,9 @@ mod value;
 pub use aliases::{ALIASES, Alias};
 pub use layers::{Layers, Origin, Problem, environment_name};
 pub use section::Effective;
-pub use value::{ByteSize, LogFormat, LogLevel, Value};
+pub use value::{ByteSize, LogFormat, LogLevel, Origins, Value};
+
+pub use suggest::nearest;
 
 use section::{Reader, section};
 use skep_policy::{Name, backoff};
@@ -58,6 +60,28 @@ section! {
     pub struct ApiSettings in "api" {
         /// Address and port of API and dashboard; port 0 takes a free one.
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 6632));
+        /// Whether anybody may do anything as long as there is no key, from everywhere.
+        insecure: bool = false;
+        /// PEM file with the certificate, and those that lead to its authority; with it the port
+        /// speaks TLS. Read again when it changes.
+        tls_certificate: Option<PathBuf> = None;
+        /// PEM file with the certificate's private key.
+        tls_key: Option<PathBuf> = None;
+        /// Origins whose pages may use the API, separated by commas; none may unless named.
+        cors_origins: Origins = Origins::default();
+        /// Largest body of a request.
+        body_max: ByteSize = ByteSize(16 << 20), in ByteSize(1 << 10)..=ByteSize(1 << 40);
+        /// Largest head of a request, all headers together.
+        header_max: ByteSize = ByteSize(64 << 10), in ByteSize(8 << 10)..=ByteSize(16 << 20);
+        /// How long a client may take to send a request's head; an idle connection is closed after
+        /// this time too.
+        idle_timeout: Duration = Duration::from_secs(60), in ms(10)..=hours(24);
+        /// How long a request may take, from its head to the head of its answer.
+        request_timeout: Duration = Duration::from_secs(60), in ms(10)..=hours(24);
+        /// Connections at a time; more wait to be accepted.
+        connections_max: usize = 20_000, in 1..=1_000_000;
+        /// Live streams at a time, one or two for each open dashboard; more are refused.
+        streams_max: usize = 256, in 1..=100_000;
     }
 }
 
@@ -68,6 +92,8 @@ section! {
         level: LogLevel = LogLevel::parse("info").unwrap_or_else(|_| unreachable!("it is one"));
         /// How lines are written: `text` for people, `json` for programs.
         format: LogFormat = LogFormat::Text;
+        /// Whether each request is logged.
+        access: bool = true;
     }
 }
 
@@ -186,6 +212,15 @@ impl Settings {
     }
 
     fn check_together(&self, reader: &mut Reader) {
+        for (set, missing, other) in [
+            ("api.tls_certificate", "api.tls_key", self.api.tls_key.is_none()),
+            ("api.tls_key", "api.tls_certificate", self.api.tls_certificate.is_none()),
+        ] {
+            let one = self.api.tls_certificate.is_some() || self.api.tls_key.is_some();
+            if one && other {
+                reader.conflict(set, format!("`{set}` needs `{missing}` beside it"));
+            }
+        }
         if self.retry.base > self.retry.cap {
             reader.conflict(
                 "store.retry.base",

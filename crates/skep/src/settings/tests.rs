@@ -60,7 +60,7 @@ fn every_problem_is_told_at_once_with_its_line_and_what_would_be_right() {
          log = 5\n\
          [store.sqlite]\n\
          readers = 0\n\
-         queue_max = [1]\n\
+         queue_max = [1, 2]\n\
          [store.redis]\n\
          call_timeout = \"30\"\n\
          [api]\n\
@@ -71,11 +71,12 @@ fn every_problem_is_told_at_once_with_its_line_and_what_would_be_right() {
         [
             "line 1: unknown setting `databse`; did you mean `database`?",
             "line 2: `log` is a section, write `[log]`",
-            "line 5: `store.sqlite.queue_max` holds one value, not array",
             "line 9: `api.listen` cannot be \"everywhere\", it must be an address and port such as \
              127.0.0.1:6632, [::1]:6632 or 0.0.0.0:6632",
             "line 4: `store.sqlite.readers` cannot be \"0\", it must be a whole number, from 1 to \
              64",
+            "line 5: `store.sqlite.queue_max` cannot be \"1,2\", it must be a whole number, from 1 \
+             to 1000000",
             "line 7: `store.redis.call_timeout` cannot be \"30\" (it has no unit), it must be a \
              duration such as 250ms, 30s, 5m or 1h30m, from 10ms to 1h",
         ]

@@ -46,6 +46,50 @@ impl LogLevel {
     }
 }
 
+/// Origins of pages, such as `https://ops.example`, or `*` for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origins(pub Vec<String>);
+
+impl Value for Origins {
+    fn expected() -> String {
+        "origins such as https://ops.example, separated by commas, or *".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut origins = Vec::new();
+        for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
+            let host = one.strip_prefix("https://").or_else(|| one.strip_prefix("http://"));
+            if one != "*" && host.is_none_or(|host| host.is_empty() || host.contains('/')) {
+                return Err(format!("{one:?} is not an origin"));
+            }
+            origins.push(one.to_owned());
+        }
+        Ok(Origins(origins))
+    }
+
+    fn show(&self) -> String {
+        self.0.join(",")
+    }
+}
+
+impl Value for bool {
+    fn expected() -> String {
+        "true or false".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Ok(true),
+            "false" | "0" | "no" | "off" => Ok(false),
+            _ => Err(String::new()),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
 impl Value for usize {
     fn expected() -> String {
         "a whole number".to_owned()

@@ -108,7 +108,7 @@ fn migrate_up_applies_and_status_tells_both_ways() {
     assert!(!folder.join("skep-data").exists(), "looking makes nothing");
     let (ended, log) = run(folder.path(), &["migrate", "up"]);
     assert_eq!(ended.code, 0);
-    assert!(log.contains("1 migration was applied"), "{log}");
+    assert!(log.contains("2 migrations were applied"), "{log}");
     let (ended, log) = run(folder.path(), &["migrate", "up"]);
     assert_eq!(ended.code, 0);
     assert!(log.contains("nothing was pending"), "{log}");

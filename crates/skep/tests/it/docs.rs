@@ -65,8 +65,11 @@ async fn every_metric_is_in_the_table_of_metrics() {
         let options = StoreOptions { database, ..StoreOptions::embedded(&data) };
         assert!(matches!(options.coordination, CoordinationUrl::Database));
         let stores = Stores::open(&options).expect("opens");
-        let metrics = skep::node::Metrics::new(&stores);
-        texts.push(metrics.render(std::time::Duration::ZERO, &stores));
+        let traffic = skep::http::Traffic::new();
+        let metrics = skep::node::Metrics::new(&stores, &traffic);
+        // A metric with labels shows once it has a value.
+        traffic.count("GET", "/health", 200, std::time::Duration::ZERO);
+        texts.push(metrics.render(std::time::Duration::ZERO, &stores, None));
         assert!(matches!(
             (name, stores.database()),
             ("embedded", Database::Sqlite(_)) | ("postgres", Database::Postgres(Postgres { .. }))
@@ -93,6 +96,21 @@ async fn every_metric_is_in_the_table_of_metrics() {
         }
     }
     check("metrics.md", &with_generated(&read("metrics.md"), "metrics", &table));
+}
+
+#[test]
+fn the_kept_description_of_the_api_is_the_served_one() {
+    check("openapi.json", skep::http::document());
+}
+
+#[test]
+fn every_error_code_has_its_line_on_the_page_of_errors() {
+    let mut table = "| code | status | meaning |\n|---|---|---|\n".to_owned();
+    for code in skep::http::CODES {
+        let (name, status, title) = (code.name, code.status, code.title);
+        table.push_str(&format!("| [`{name}`](errors/{name}.md) | {status} | {title} |\n"));
+    }
+    check("api.md", &with_generated(&read("api.md"), "errors", &table));
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Tests of the program as its users meet it. One binary, because each would be linked again.
 
+mod access;
 mod command_line;
 mod common;
+mod dashboard;
 mod docs;
 mod nodes_in_one_process;
+mod requests;
 mod serve;
+mod tls;
 mod trouble;

@@ -3,7 +3,7 @@
 use crate::common::skep;
 use rustix::process::Signal;
 use skep_testkit::{Folder, Node, Process};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 #[test]
@@ -12,13 +12,13 @@ fn it_says_where_everything_is_and_everything_is_there() {
     let node = Node::start(skep(), &folder.join("data"), &["--set", "node.name=hive-1"]);
     let log = node.process().log();
     assert!(log.contains("runs as hive-1"), "{log}");
-    for place in ["first page", "API", "metrics", "data"] {
+    for place in ["dashboard", "API", "metrics", "data"] {
         assert!(log.lines().any(|line| line.trim_start().starts_with(place)), "{place}: {log}");
     }
     let page = node.get("/");
     assert_eq!(page.status, 200);
     assert!(page.header("content-type").starts_with("text/html"));
-    assert!(page.body.contains("Every piece of work finds its worker"));
+    assert!(page.body.contains("<title>Skep"));
     let outside = ["src=\"http", "href=\"http", "url(http", "import "];
     assert!(outside.iter().all(|text| !page.body.contains(text)), "it loads from outside");
 
@@ -73,10 +73,10 @@ fn a_request_in_progress_is_finished_before_the_end() {
     let mut slow = half_a_request(&node);
     node.process().signal(Signal::TERM);
     node.process().wait_for_line("SIGTERM: stopping");
-    slow.write_all(b"\r\n\r\n").expect("the connection is still there");
+    slow.write_all(BODY_END).expect("the connection is still there");
     let mut answer = String::new();
-    std::io::Read::read_to_string(&mut slow, &mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+    slow.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
     assert_eq!(node.process().wait().code, 0);
 }
 
@@ -85,16 +85,17 @@ fn a_request_that_never_ends_is_cut_at_the_limit() {
     let folder = Folder::new("serve");
     let settings = ["--set", "shutdown.drain_timeout=50ms"];
     let node = Node::start(skep(), &folder.join("data"), &settings);
-    let _slow = half_a_request(&node);
+    let mut slow = half_a_request(&node);
     node.process().signal(Signal::TERM);
     node.process().wait_for_line("still in progress after 50ms and are cut");
     assert_eq!(node.process().wait().code, 0);
+    assert_eq!(slow.read(&mut [0; 1]).unwrap_or(0), 0, "the connection is gone");
 }
 
 #[test]
 fn a_second_signal_ends_at_once() {
     let folder = Folder::new("serve");
-    let node = Node::start(skep(), &folder.join("data"), &[]);
+    let node = Node::start(skep(), &folder.join("data"), &["--set", "shutdown.drain_timeout=1h"]);
     let _slow = half_a_request(&node);
     node.process().signal(Signal::INT);
     node.process().wait_for_line("Ctrl-C: stopping");
@@ -125,10 +126,19 @@ fn connect(node: &Node) -> TcpStream {
     TcpStream::connect(address).expect("connects")
 }
 
-/// A client that has begun a request; the node has it once it has answered another one.
+const BODY_END: &[u8] = b"key\":\"x\"}";
+
+/// A client whose request is being handled and whose body is not complete: the node has asked for
+/// it with `100 Continue`.
 fn half_a_request(node: &Node) -> TcpStream {
     let mut stream = connect(node);
-    stream.write_all(b"GET /health HTTP/1.1\r\nHost: skep\r\nConnection: close").expect("writes");
-    node.get("/health");
+    let head = "POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\
+                Content-Type: application/json\r\nConnection: close\r\n\
+                Expect: 100-continue\r\n\r\n";
+    stream.write_all(head.as_bytes()).expect("writes");
+    let mut answer = [0; 25];
+    stream.read_exact(&mut answer).expect("it wants the body");
+    assert!(answer.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&answer));
+    stream.write_all(b"{\"").expect("writes");
     stream
 }

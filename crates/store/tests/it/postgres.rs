@@ -1,6 +1,7 @@
 //! PostgreSQL when it is there, away, hostile and back.
 
 use skep_store::{Outcome, Postgres, PostgresOptions, StoreError};
+use skep_testkit::certificates::Authority;
 use skep_testkit::{Proxy, eventually};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -137,21 +138,16 @@ async fn a_call_that_finds_every_connection_in_use_is_told_so() {
 
 #[tokio::test]
 async fn certificates_are_checked_as_the_address_says() {
-    let ours = authority();
-    let strangers = authority();
-    let server_key = rcgen::KeyPair::generate().expect("a key");
-    let certificate = rcgen::CertificateParams::new(["localhost".to_owned()])
-        .expect("a name")
-        .signed_by(&server_key, &ours.issuer)
-        .expect("signs");
+    let (ours, strangers) = (Authority::new(), Authority::new());
+    let signed = ours.sign("localhost", 30);
     let files = skep_testkit::Folder::new("certificates");
     let (ours_file, strangers_file) = (files.join("ours.pem"), files.join("strangers.pem"));
-    std::fs::write(&ours_file, &ours.pem).expect("writes");
-    std::fs::write(&strangers_file, &strangers.pem).expect("writes");
+    std::fs::write(&ours_file, ours.pem()).expect("writes");
+    std::fs::write(&strangers_file, strangers.pem()).expect("writes");
     let settings = ["ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
     let server = skep_testkit::Postgres::start_prepared(&settings, |data| {
-        give(data, "server.pem", &certificate.pem());
-        give(data, "server.key", &server_key.serialize_pem());
+        give(data, "server.pem", &signed.certificate);
+        give(data, "server.key", &signed.key);
     });
     let base = format!("postgres://skep@localhost:{}/postgres", server.port());
     let encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
@@ -173,19 +169,6 @@ async fn certificates_are_checked_as_the_address_says() {
     let error = Postgres::new(&missing.expect("an address"), &PostgresOptions::default());
     let error = error.map(|_| ()).expect_err("no such file");
     assert!(error.to_string().contains("/nowhere.pem"), "{error}");
-}
-
-struct Authority {
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-    pem: String,
-}
-
-fn authority() -> Authority {
-    let mut parameters = rcgen::CertificateParams::new(Vec::new()).expect("no names");
-    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let key = rcgen::KeyPair::generate().expect("a key");
-    let pem = parameters.self_signed(&key).expect("signs").pem();
-    Authority { issuer: rcgen::Issuer::new(parameters, key), pem }
 }
 
 /// Puts a file into the server's folder the way PostgreSQL wants its key: its own, private.

@@ -1,0 +1,77 @@
+//! Reading requests, with errors in the API's own form.
+
+use super::problem::{self, Problem};
+use crate::access::{Caller, Who};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+use std::net::IpAddr;
+
+/// A JSON body.
+pub struct Body<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        match axum::Json::<T>::from_request(request, state).await {
+            Ok(axum::Json(value)) => Ok(Body(value)),
+            Err(rejection) => Err(describe(&rejection)),
+        }
+    }
+}
+
+fn describe(rejection: &JsonRejection) -> Problem {
+    let detail = rejection.body_text();
+    match rejection {
+        JsonRejection::MissingJsonContentType(_) => {
+            let detail = "send it with `Content-Type: application/json`";
+            Problem::new(&problem::E_BODY_TYPE, detail)
+        }
+        other if other.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            Problem::new(&problem::E_BODY_TOO_LARGE, "it is larger than `api.body_max` allows")
+        }
+        _ => Problem::new(&problem::E_BODY_INVALID, detail),
+    }
+}
+
+/// The parameters behind the `?`.
+pub struct Parameters<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(value)) => Ok(Parameters(value)),
+            Err(rejection) => Err(Problem::new(&problem::E_QUERY_INVALID, rejection.body_text())),
+        }
+    }
+}
+
+/// Who asks, from where. Nobody in particular on a route that anybody may ask for.
+pub struct Asker {
+    pub caller: Option<Caller>,
+    pub address: IpAddr,
+}
+
+impl Asker {
+    /// Who asks, for the audit log. The guard lets nobody else come to a route with a scope.
+    pub fn known(&self) -> Caller {
+        self.caller.clone().unwrap_or(Caller { who: Who::Anyone, scopes: Default::default() })
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Asker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        let info = parts.extensions.get::<axum::extract::ConnectInfo<std::net::SocketAddr>>();
+        Ok(Asker {
+            caller: parts.extensions.get::<Caller>().cloned(),
+            address: info.map_or(IpAddr::from([0, 0, 0, 0]), |info| info.0.ip().to_canonical()),
+        })
+    }
+}

@@ -1,0 +1,347 @@
+//! Around every request: who asks and whether they may, its id, its limits, its line in the log.
+
+use super::problem::{self, Code, Problem};
+use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms};
+use crate::node::Shared;
+use crate::settings::Value;
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, Limited};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The name of the login's cookie.
+pub const COOKIE: &str = "skep_login";
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+static CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
+
+/// Nothing is loaded from outside, nothing runs that is not a file of ours, nobody frames us.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+    frame-ancestors 'none'";
+
+/// So much of a refused body is read, and for so long.
+const READ_AWAY_BYTES_MAX: usize = 1 << 20;
+const READ_AWAY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a route needs, from its description in the OpenAPI document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Anybody may ask.
+    Nothing,
+    /// A caller with this scope.
+    Scope(Scope),
+}
+
+/// The needs of all routes. One that is not described is for admins alone.
+pub struct Needs {
+    routes: HashMap<(Method, String), Need>,
+}
+
+impl Needs {
+    /// Reads them from `x-scope` of each operation.
+    pub fn read(document: &serde_json::Value) -> Self {
+        let mut routes = HashMap::new();
+        let paths = document["paths"].as_object().into_iter().flatten();
+        for (path, operations) in paths {
+            for (method, operation) in operations.as_object().into_iter().flatten() {
+                let Ok(method) = method.to_ascii_uppercase().parse::<Method>() else { continue };
+                let need = match operation["x-scope"].as_str() {
+                    Some("none") => Need::Nothing,
+                    Some(scope) => Need::Scope(scope.parse().unwrap_or(Scope::Admin)),
+                    None => Need::Scope(Scope::Admin),
+                };
+                routes.insert((method, path.clone()), need);
+            }
+        }
+        Needs { routes }
+    }
+
+    fn of(&self, method: &Method, route: Option<&str>) -> Need {
+        // A path that leads nowhere may be asked for by anybody; the answer tells nothing.
+        let Some(route) = route else { return Need::Nothing };
+        // HEAD is GET without the body.
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let described = self.routes.get(&(method.clone(), route.to_owned())).copied();
+        described.unwrap_or(Need::Scope(Scope::Admin))
+    }
+}
+
+/// The address of whoever opened the connection.
+pub fn peer(request: &Request) -> IpAddr {
+    let info = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    info.map_or(IpAddr::from([0, 0, 0, 0]), |info| info.0.ip().to_canonical())
+}
+
+/// Handles one request from its head to its answer's.
+pub async fn guard(
+    State((shared, needs)): State<(Arc<Shared>, Arc<Needs>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let started = Instant::now();
+    let in_flight = shared.traffic.begin();
+    let id = request_id(request.headers());
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let address = peer(&request);
+    let need = needs.of(&method, route.as_deref());
+
+    let admitted = check_length(&shared, request.headers())
+        .and_then(|()| admit(&shared, need, &request, address));
+    let actor = admitted.as_ref().ok().and_then(Option::as_ref).map(Caller::actor);
+    let mut response = match admitted {
+        Err(problem) => {
+            read_away(request).await;
+            problem.into_response()
+        }
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            answer(&shared, request, next).await
+        }
+    };
+
+    let (took, status) = (started.elapsed(), response.status().as_u16());
+    drop(in_flight);
+    shared.traffic.count(known_method(&method), route.as_deref().unwrap_or("-"), status, took);
+    if shared.settings.log.access {
+        let ms = took.as_secs_f64() * 1e3;
+        tracing::info!(
+            target: "skep::access",
+            %method, path, status, ms, %address, id, actor = actor.as_deref().unwrap_or("-"),
+            "request"
+        );
+    }
+    add_headers(&mut response, &id);
+    response
+}
+
+/// Runs the route, within its time, and survives its panic.
+async fn answer(shared: &Shared, request: Request, next: Next) -> Response {
+    let limit = shared.settings.api.request_timeout;
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind();
+    match tokio::time::timeout(limit, answered).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => Problem::new(&problem::E_INTERNAL, "the route panicked; the log says more")
+            .into_response(),
+        Err(_) => {
+            let detail = format!("it was not finished within {limit:?}");
+            Problem::new(&problem::E_TIMEOUT, detail).into_response()
+        }
+    }
+}
+
+/// A body that says itself that it is too large is not waited for.
+fn check_length(shared: &Shared, headers: &HeaderMap) -> Result<(), Problem> {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let length: u64 = length.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let most = shared.settings.api.body_max;
+    if length <= most.0 {
+        return Ok(());
+    }
+    let detail = format!("it has {length} bytes, `api.body_max` allows {}", most.show());
+    Err(Problem::new(&problem::E_BODY_TOO_LARGE, detail))
+}
+
+/// Reads what is left of a refused request's body, up to a limit: a connection that is closed with
+/// unread data is reset, and the client would not see why it was refused.
+async fn read_away(request: Request) {
+    let body = Limited::new(request.into_body(), READ_AWAY_BYTES_MAX);
+    let _ = tokio::time::timeout(READ_AWAY_TIMEOUT, body.collect()).await;
+}
+
+/// Finds out who asks, and whether they may.
+fn admit(
+    shared: &Shared,
+    need: Need,
+    request: &Request,
+    address: IpAddr,
+) -> Result<Option<Caller>, Problem> {
+    let Some(ring) = shared.access.ring() else {
+        return match need {
+            Need::Nothing => Ok(None),
+            Need::Scope(_) => Err(Problem::new(
+                &problem::E_STARTING,
+                "the database was not reached yet, so nobody can be let in",
+            )),
+        };
+    };
+    let caller = identify(shared, &ring, request, address);
+    let scope = match need {
+        // A wrong key on an open route is no reason to refuse.
+        Need::Nothing => return Ok(caller.ok().flatten()),
+        Need::Scope(scope) => scope,
+    };
+    let Some(caller) = caller? else {
+        return Err(Problem::new(
+            &problem::E_KEY_MISSING,
+            "send `Authorization: Bearer KEY` or `X-API-Key: KEY`",
+        ));
+    };
+    if !caller.scopes.allow(scope) {
+        let has = caller.scopes.to_string();
+        let detail = format!("it needs the scope `{scope}`, the key has `{has}`");
+        return Err(Problem::new(&problem::E_SCOPE, detail));
+    }
+    check_intent(&caller, request)?;
+    Ok(Some(caller))
+}
+
+fn identify(
+    shared: &Shared,
+    ring: &Ring,
+    request: &Request,
+    address: IpAddr,
+) -> Result<Option<Caller>, Problem> {
+    let headers = request.headers();
+    if let Some(key) = sent_key(headers) {
+        return ring.admit_key(key, now_ms()).map(Some).map_err(refuse);
+    }
+    if let Some(cookie) = cookie(headers) {
+        return ring.admit_login(cookie, now_ms()).map(Some).map_err(refuse);
+    }
+    if !ring.is_empty() {
+        return Ok(None);
+    }
+    if shared.settings.api.insecure {
+        return Ok(Some(Caller::trusted(Who::Anyone)));
+    }
+    if !address.is_loopback() {
+        return Ok(None);
+    }
+    check_host(headers, shared.address)?;
+    Ok(Some(Caller::trusted(Who::Local)))
+}
+
+fn sent_key(headers: &HeaderMap) -> Option<&str> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = bearer.and_then(|text| {
+        let (scheme, key) = text.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    bearer.or_else(|| headers.get(&API_KEY).map(|value| value.to_str().unwrap_or_default()))
+}
+
+/// The login's cookie, if the browser sent one.
+pub fn cookie(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(name, _)| *name == COOKIE)
+        .map(|(_, value)| value)
+}
+
+/// Turns a refusal into its problem.
+pub fn refuse(refusal: Refusal) -> Problem {
+    let (code, detail): (&'static Code, _) = match refusal {
+        Refusal::Wrong => (&problem::E_KEY_WRONG, "no key of this installation is like this"),
+        Refusal::Revoked => (&problem::E_KEY_REVOKED, "make a new one with `skep keys create`"),
+        Refusal::Expired => (&problem::E_KEY_EXPIRED, "make a new one with `skep keys create`"),
+        Refusal::LoginOver => (&problem::E_LOGIN_OVER, "log in again"),
+    };
+    Problem::new(code, detail)
+}
+
+/// While the node trusts its own machine, a page that reached it by a name of its own choosing
+/// (DNS rebinding) must not be trusted too.
+fn check_host(headers: &HeaderMap, own: SocketAddr) -> Result<(), Problem> {
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let is_ours = name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip == own.ip());
+    if is_ours || host.is_empty() {
+        return Ok(());
+    }
+    let detail = "as long as there is no key, use localhost or 127.0.0.1 in the address".to_owned();
+    Err(Problem::new(&problem::E_HOST, detail))
+}
+
+/// Whether a change was meant: a browser can be made to send requests that nobody asked for.
+fn check_intent(caller: &Caller, request: &Request) -> Result<(), Problem> {
+    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    let headers = request.headers();
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    match &caller.who {
+        Who::Key { .. } => Ok(()),
+        Who::Login { csrf, .. } => {
+            let sent = text(&CSRF_TOKEN).unwrap_or_default();
+            if bool::from(subtle::ConstantTimeEq::ct_eq(sent.as_bytes(), csrf.as_bytes())) {
+                return Ok(());
+            }
+            let detail = "send the token of GET /api/v1/session as X-CSRF-Token";
+            Err(Problem::new(&problem::E_CSRF, detail))
+        }
+        Who::Local | Who::Anyone => {
+            let origin = text(&header::ORIGIN).and_then(|origin| origin.split_once("://"));
+            let host = text(&header::HOST).unwrap_or_default();
+            let foreign = origin.is_some_and(|(_, origin)| origin != host)
+                || text(&HeaderName::from_static("sec-fetch-site")) == Some("cross-site");
+            if foreign {
+                let detail = "a page of another site may not change anything here";
+                return Err(Problem::new(&problem::E_CROSS_SITE, detail));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The id that the client gave the request, if it is a plain one; else a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let given = headers.get(&REQUEST_ID).and_then(|value| value.to_str().ok());
+    let plain = |id: &&str| {
+        !id.is_empty()
+            && id.len() <= 64
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    given
+        .filter(plain)
+        .map_or_else(|| format!("r-{}", uuid::Uuid::now_v7().simple()), str::to_owned)
+}
+
+fn known_method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+fn add_headers(response: &mut Response, id: &str) {
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(REQUEST_ID.clone(), id);
+    }
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}

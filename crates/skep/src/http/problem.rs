@@ -1,0 +1,175 @@
+//! Errors as the API tells them: one mapping, one form, a help page for each code.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use skep_store::StoreError;
+use std::time::Duration;
+
+/// A kind of error: its name, its status, its title and its help page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Code {
+    pub name: &'static str,
+    pub status: u16,
+    pub title: &'static str,
+    pub help: &'static str,
+}
+
+macro_rules! codes {
+    ($($name:ident $status:literal $title:literal;)+) => {
+        $(
+            #[doc = $title]
+            pub const $name: Code = Code {
+                name: stringify!($name),
+                status: $status,
+                title: $title,
+                help: include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"), "/../../docs/errors/", stringify!($name), ".md"
+                )),
+            };
+        )+
+
+        /// Every code there is.
+        pub const CODES: &[&Code] = &[$(&$name),+];
+    };
+}
+
+codes! {
+    E_BODY_INVALID 400 "The body cannot be read";
+    E_BODY_TOO_LARGE 413 "The body is too large";
+    E_BODY_TYPE 415 "The body is not JSON";
+    E_CROSS_SITE 403 "The request comes from another site";
+    E_CSRF 403 "The page's token is missing or wrong";
+    E_FIELD_INVALID 400 "A field has a value it cannot have";
+    E_HOST 403 "The Host header names another machine";
+    E_INTERNAL 500 "A bug in Skep";
+    E_KEY_EXPIRED 401 "The key's time is over";
+    E_KEY_MISSING 401 "A key is needed";
+    E_KEY_REVOKED 401 "The key was revoked";
+    E_KEY_UNKNOWN 404 "There is no such key";
+    E_KEY_WRONG 401 "The key is not known here";
+    E_LOGIN_OVER 401 "The login is over";
+    E_LOGIN_TOO_OFTEN 429 "Too many failed logins";
+    E_METHOD 405 "The path does not have this method";
+    E_NOT_FOUND 404 "There is nothing at this path";
+    E_QUERY_INVALID 400 "A parameter has a value it cannot have";
+    E_SCOPE 403 "The key may not do this";
+    E_STARTING 503 "The node is still starting";
+    E_STORE_AWAY 503 "The database cannot be reached";
+    E_STORE_FAILED 500 "The database failed";
+    E_STREAMS_MAX 503 "Too many live connections";
+    E_TIMEOUT 408 "The request took too long";
+}
+
+/// One error, for one request.
+#[derive(Debug)]
+pub struct Problem {
+    code: &'static Code,
+    detail: String,
+    field: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+/// The form on the wire, RFC 9457 with a code, and an `error` text that queue clients read.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Problem)]
+pub struct ProblemBody {
+    /// Names the code.
+    #[serde(rename = "type")]
+    kind: String,
+    /// Stable; `skep explain CODE` tells more.
+    #[schema(example = "E_KEY_MISSING")]
+    code: &'static str,
+    /// The code in words.
+    title: &'static str,
+    /// The status again.
+    status: u16,
+    /// What is wrong here and what would be right.
+    detail: String,
+    /// The field or parameter at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    /// Title and detail in one.
+    error: String,
+}
+
+impl Problem {
+    /// An error of this kind, with what is wrong this time.
+    pub fn new(code: &'static Code, detail: impl Into<String>) -> Self {
+        Problem { code, detail: detail.into(), field: None, retry_after: None }
+    }
+
+    /// A field that cannot have its value.
+    pub fn field(field: &str, detail: impl Into<String>) -> Self {
+        Problem { field: Some(field.to_owned()), ..Problem::new(&E_FIELD_INVALID, detail) }
+    }
+
+    /// When trying again makes sense.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code.title, self.detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.code.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = ProblemBody {
+            kind: format!("urn:skep:error:{}", self.code.name),
+            code: self.code.name,
+            title: self.code.title,
+            status: self.code.status,
+            error: self.to_string(),
+            detail: self.detail,
+            field: self.field,
+        };
+        let mut response = (status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        let problem_json = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, problem_json);
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        if self.code.status == 401 {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        if error.is_temporary() {
+            Problem::new(&E_STORE_AWAY, error.to_string()).retry_after(Duration::from_secs(1))
+        } else {
+            Problem::new(&E_STORE_FAILED, error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_help_page_that_begins_with_it() {
+        for code in CODES {
+            assert!(code.help.starts_with(&format!("# {}\n", code.name)), "{}", code.name);
+            assert!(code.help.contains("## What to do"), "{}", code.name);
+            assert!((400..600).contains(&code.status), "{}", code.name);
+        }
+        let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors");
+        let count = std::fs::read_dir(pages).expect("there are pages").count();
+        assert_eq!(count, CODES.len(), "each page has its code");
+    }
+}

@@ -1,0 +1,135 @@
+//! What happens now, as server-sent events.
+
+use super::NodeAnswer;
+use crate::access::now_ms;
+use crate::http::problem::{self, Problem, ProblemBody};
+use crate::http::traffic::Point;
+use crate::node::{Shared, State as NodeState};
+use axum::Json;
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream, StreamExt};
+use serde::Serialize;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// A stream says something this often, so that what is in between does not take it for dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+pub fn routes() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::new().routes(routes!(history)).routes(routes!(overview))
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct HistoryAnswer {
+    /// A point a second, oldest first, five minutes at most.
+    points: Vec<Point>,
+}
+
+/// The last five minutes of the node's port
+#[utoipa::path(
+    get, path = "/api/v1/history", tag = "node", extensions(("x-scope" = json!("read"))),
+    responses((status = 200, description = "A point a second", body = HistoryAnswer))
+)]
+async fn history(State(shared): State<Arc<Shared>>) -> Json<HistoryAnswer> {
+    Json(HistoryAnswer { points: shared.traffic.points() })
+}
+
+/// The node, a second at a time.
+#[derive(Serialize, utoipa::ToSchema)]
+struct Overview {
+    /// In milliseconds since 1970.
+    at: i64,
+    node: NodeAnswer,
+    requests: Requests,
+    process: Process,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct Requests {
+    per_second: f64,
+    errors_per_second: f64,
+    p50_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    in_flight: i64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct Process {
+    resident_bytes: i64,
+    threads: i64,
+    open_files: i64,
+    cpu_percent: f64,
+}
+
+/// The node once a second, as server-sent events named `overview`
+#[utoipa::path(
+    get, path = "/api/v1/live", tag = "node", extensions(("x-scope" = json!("read"))),
+    responses(
+        (status = 200, description = "A stream that lasts", content_type = "text/event-stream",
+         body = Overview),
+        (status = 503, description = "There are too many streams", body = ProblemBody)
+    )
+)]
+async fn overview(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
+    let mut points = shared.latest_point.clone();
+    // The first one comes at once.
+    points.mark_changed();
+    let events = stream::unfold((points, shared.clone()), async |(mut points, shared)| {
+        points.changed().await.ok()?;
+        let point = *points.borrow_and_update();
+        let overview = describe(&shared, point).await;
+        let event = Event::default().event("overview").json_data(&overview).ok()?;
+        Some((event, (points, shared)))
+    });
+    event_stream(&shared, events)
+}
+
+async fn describe(shared: &Shared, point: Point) -> Overview {
+    let process = crate::node::process_now();
+    Overview {
+        // Before the first second is over there is no point yet.
+        at: if point.at == 0 { now_ms() } else { point.at },
+        node: NodeAnswer::of(shared).await,
+        requests: Requests {
+            per_second: point.per_second,
+            errors_per_second: point.errors_per_second,
+            p50_ms: point.p50_ms,
+            p99_ms: point.p99_ms,
+            in_flight: shared.traffic.in_flight(),
+        },
+        process: Process {
+            resident_bytes: process.resident_bytes,
+            threads: process.threads,
+            open_files: process.open_files,
+            cpu_percent: point.cpu_percent,
+        },
+    }
+}
+
+/// Sends `events` as they come, until they end or the node drains.
+pub fn event_stream(
+    shared: &Arc<Shared>,
+    events: impl Stream<Item = Event> + Send + 'static,
+) -> Result<Response, Problem> {
+    let most = shared.settings.api.streams_max;
+    let Some(held) = shared.traffic.open_stream(most) else {
+        let detail = format!("{most} streams are open, which is the limit");
+        let problem = Problem::new(&problem::E_STREAMS_MAX, detail);
+        return Err(problem.retry_after(Duration::from_secs(5)));
+    };
+    let mut state = shared.state.clone();
+    let draining = async move {
+        let _ = state.wait_for(|state| *state == NodeState::Draining).await;
+    };
+    // The place is held for as long as the stream is.
+    let events = events.take_until(Box::pin(draining)).map(move |event| {
+        let _held = &held;
+        Ok::<_, Infallible>(event)
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}

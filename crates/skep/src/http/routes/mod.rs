@@ -1,0 +1,45 @@
+//! The routes, a file for each part. Each says in its description which scope it needs, and the
+//! guard takes it from there.
+
+mod audit;
+mod keys;
+mod live;
+mod log;
+mod node;
+mod session;
+mod web;
+
+pub use audit::AuditAnswer;
+pub use keys::{CreateBody, CreatedAnswer, KeysAnswer};
+pub use node::{NodeAnswer, StoreAnswer};
+
+use crate::node::Shared;
+use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+/// What the document says about the whole.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Skep",
+        description = "A server in which every piece of work finds its worker. Send a key as \
+                       `Authorization: Bearer KEY` or `X-API-Key: KEY`. Errors are \
+                       application/problem+json with a stable `code`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    components(schemas(super::problem::ProblemBody))
+)]
+struct Document;
+
+/// Every route and its description.
+pub fn all() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .merge(node::routes())
+        .merge(session::routes())
+        .merge(keys::routes())
+        .merge(audit::routes())
+        .merge(log::routes())
+        .merge(live::routes())
+        .merge(web::routes())
+}

@@ -1,0 +1,138 @@
+//! Connections to the node's port: how many, how slow, encrypted or not, and their end.
+
+use super::certificate::Certificate;
+use crate::node::Shared;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// After a failed accept, usually for want of file descriptors, this long is waited.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is done with every connection.
+#[derive(Clone)]
+struct Handling {
+    router: Router,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+}
+
+/// Takes connections until `stop`; then lets requests in progress finish for as long as the
+/// settings allow, and cuts the rest.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shared: Arc<Shared>,
+    certificate: Option<Arc<Certificate>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let drain_timeout = shared.settings.shutdown.drain_timeout;
+    // Past the limit nobody is accepted: clients wait in the system's queue for a free place.
+    let places = Arc::new(Semaphore::new(shared.settings.api.connections_max));
+    let handling = Handling { router, shared, stop: stop.clone() };
+    let mut connections = JoinSet::new();
+    loop {
+        // Those that have ended are taken out here, so that the set stays as large as it must.
+        while connections.try_join_next().is_some() {}
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = accept(&listener, &places) => accepted,
+        };
+        match accepted {
+            Ok((stream, address, place)) => {
+                let (handling, certificate) = (handling.clone(), certificate.clone());
+                connections.spawn(async move {
+                    handling.encrypted_or_not(stream, address, certificate).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(drain_timeout, finished).await.is_err() {
+        tracing::warn!("requests were still in progress after {drain_timeout:?} and are cut");
+        connections.shutdown().await;
+    }
+    Ok(())
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+    let (stream, address) = listener.accept().await?;
+    Ok((stream, address, place))
+}
+
+impl Handling {
+    async fn encrypted_or_not(
+        self,
+        stream: TcpStream,
+        address: SocketAddr,
+        certificate: Option<Arc<Certificate>>,
+    ) {
+        let _counted = self.shared.traffic.open_connection();
+        // Answers are written whole; waiting for more to send would only delay them.
+        let _ = stream.set_nodelay(true);
+        let Some(certificate) = certificate else {
+            return self.connection(stream, address).await;
+        };
+        let limit = self.shared.settings.api.idle_timeout;
+        let acceptor = TlsAcceptor::from(certificate.server_config());
+        match tokio::time::timeout(limit, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => self.connection(stream, address).await,
+            Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS connection came about"),
+            Err(_) => tracing::debug!(%address, "the TLS handshake took too long"),
+        }
+    }
+
+    async fn connection(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        address: SocketAddr,
+    ) {
+        let Handling { router, shared, stop } = self;
+        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(address));
+            router.clone().oneshot(request.map(Body::new))
+        });
+        let api = &shared.settings.api;
+        let header_max = usize::try_from(api.header_max.0).unwrap_or(usize::MAX);
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(api.idle_timeout)
+            .max_buf_size(header_max)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, %address, "a connection ended badly");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Keeps the stores: waits for them, brings them up to date, watches the embedded one.
+
+use super::{SCHEMAS, Shared, State};
+use skep_policy::{Decision, DecisionId, SeededChance, Time, backoff};
+use skep_store::{MigrateError, StoreError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Waits for the stores, brings them up to date, says that the node is ready, and then watches that
+/// the embedded one stays alive.
+pub(super) struct StoreKeeper {
+    shared: Arc<Shared>,
+    state: Arc<watch::Sender<State>>,
+    /// The node was asked to stop. Services stop one after the other, but from then on no store is
+    /// waited for and none is changed.
+    node_stop: CancellationToken,
+}
+
+impl StoreKeeper {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        state: Arc<watch::Sender<State>>,
+        node_stop: CancellationToken,
+    ) -> Self {
+        StoreKeeper { shared, state, node_stop }
+    }
+
+    pub(super) async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let ready = self.node_stop.run_until_cancelled(self.prepare()).await;
+        match ready {
+            Some(Err(error)) => return Err(error),
+            Some(Ok(())) => self.set_state(State::Ready),
+            None => {}
+        }
+        tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            () = self.shared.stores.failed() => Err(StoreEnded.into()),
+        }
+    }
+
+    async fn prepare(&self) -> anyhow::Result<()> {
+        let mut chance = SeededChance::new(uuid::Uuid::new_v4().as_u64_pair().1);
+        let retry = self.shared.stores.retry();
+        for attempt in 1.. {
+            let stores = &self.shared.stores;
+            let reached = stores.wait_until_reachable(|error, wait| {
+                self.tell(error, wait, DecisionId::new(wall_clock(), &mut chance));
+            });
+            reached.await?;
+            match bring_up_to_date(&self.shared).await {
+                Ok(()) => break,
+                // It was there a moment ago, or has no room now.
+                Err(MigrateError::Store(error)) if error.is_temporary() => {
+                    let wait = backoff::wait_before_attempt(attempt, &retry, &mut chance);
+                    self.tell(&error, &wait, DecisionId::new(wall_clock(), &mut chance));
+                    tokio::time::sleep(wait.chosen).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.check_exposure()
+    }
+
+    /// A node that others can reach and nobody guards does not start by accident.
+    fn check_exposure(&self) -> anyhow::Result<()> {
+        let address = self.shared.address;
+        let guarded = self.shared.access.ring().is_some_and(|ring| !ring.is_empty());
+        if address.ip().is_loopback() || guarded {
+            return Ok(());
+        }
+        if self.shared.settings.api.insecure {
+            tracing::warn!("--insecure: anybody who reaches {address} may do anything");
+            return Ok(());
+        }
+        Err(Exposed(address).into())
+    }
+
+    fn tell(&self, error: &StoreError, wait: &Decision<Duration>, decision: DecisionId) {
+        let (reason, seconds) = (&wait.reason, wait.chosen.as_secs_f64());
+        tracing::warn!(%error, %decision, %reason, "trying again in {seconds:.1} s");
+        self.set_state(State::Starting(error.to_string()));
+    }
+
+    /// A node that is draining stays so.
+    fn set_state(&self, new: State) {
+        self.state.send_if_modified(|state| {
+            let starting = matches!(state, State::Starting(_));
+            if starting {
+                *state = new;
+            }
+            starting
+        });
+    }
+}
+
+/// The node would listen beyond this machine, and there is no key.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} can be reached from other machines and there is no key, so anybody could do anything; \
+     make one first with `skep keys create --name admin --scopes admin` (with the same --data or \
+     --database), or listen on 127.0.0.1, or start with --insecure"
+)]
+pub struct Exposed(SocketAddr);
+
+/// The embedded store's writer ended although nobody had closed it.
+#[derive(Debug, thiserror::Error)]
+#[error("the embedded database's writer ended; restart the node, nothing acknowledged is lost")]
+pub struct StoreEnded;
+
+/// Now, for ids that people sort by time across nodes and restarts; never for deciding.
+fn wall_clock() -> Time {
+    let now = jiff::Timestamp::now().as_millisecond();
+    Time::from_millis(u64::try_from(now).unwrap_or(0))
+}
+
+async fn bring_up_to_date(shared: &Shared) -> Result<(), MigrateError> {
+    for applied in shared.stores.migrate(SCHEMAS).await? {
+        let (part, name) = (&applied.part, &applied.name);
+        tracing::info!(part, migration = name, "database brought up to date");
+    }
+    shared.access.renew(shared.stores.database()).await?;
+    let installation = shared.stores.installation().await?;
+    // Set before only by an earlier round of this same loop, to the same value.
+    let _ = shared.installation.set(installation);
+    Ok(())
+}

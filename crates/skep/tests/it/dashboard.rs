@@ -1,0 +1,172 @@
+//! The dashboard in a real browser.
+
+use crate::common::skep;
+use skep_testkit::{Browser, Folder, Node, Page};
+use std::path::PathBuf;
+
+const DESKTOP: (u32, u32) = (1_280, 800);
+const PHONE: (u32, u32) = (390, 844);
+
+/// Pictures are kept in the build folder, for people to look at.
+fn picture(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
+    std::fs::create_dir_all(&folder).expect("makes");
+    folder.join(format!("{name}.png"))
+}
+
+fn nothing_went_wrong(page: &mut Page<'_>, node: &Node) {
+    let errors = page.errors();
+    assert!(errors.is_empty(), "{errors:#?}");
+    let own = node.url("/");
+    for url in page.requests() {
+        let inside = url.starts_with(&own) || url.starts_with("data:") || url == "about:blank";
+        assert!(inside, "it loads {url} from outside");
+    }
+}
+
+#[test]
+fn it_loads_shows_live_numbers_and_every_page_opens() {
+    let folder = Folder::new("dashboard");
+    let node = Node::start(skep(), &folder.join("data"), &["--set", "node.name=hive-7"]);
+    let mut browser = Browser::start();
+    let mut page = browser.open(&node.url("/"), DESKTOP);
+    page.wait_for("document.querySelector('h1')?.textContent === 'Overview'");
+    page.wait_for("document.body.innerText.includes('hive-7')");
+    page.wait_for("document.body.innerText.includes('skep.db')");
+    // Live: the node has been up for some seconds, and the page says so without a reload.
+    let uptime = "[...document.querySelectorAll('.tiles > *')].at(-1).innerText";
+    let first = page.eval(uptime);
+    page.wait_for(&format!("{uptime} !== {first}"));
+    page.wait_for("document.querySelectorAll('svg path').length > 2");
+    page.screenshot(&picture("overview"));
+
+    let pages =
+        page.eval("[...document.querySelectorAll('nav a')].map(a => a.getAttribute('href'))");
+    let pages = pages.as_array().expect("links").clone();
+    assert!(pages.len() >= 5, "{pages:?}");
+    for link in pages {
+        let link = link.as_str().expect("text");
+        page.eval(&format!("document.querySelector('nav a[href=\"{link}\"]').click()"));
+        page.wait_for(&format!(
+            "document.querySelector('nav a[aria-current=page]')?.getAttribute('href') === '{link}'
+             && document.querySelector('main h1')"
+        ));
+        let name = link.trim_start_matches(['#', '/']);
+        page.screenshot(&picture(if name.is_empty() { "home" } else { name }));
+    }
+    page.go(&node.url("/#/api"));
+    page.wait_for("document.body.innerText.includes('/api/v1/keys')");
+    page.go(&node.url("/#/nowhere"));
+    page.wait_for("document.querySelector('main h1')?.textContent === 'Nothing here'");
+    nothing_went_wrong(&mut page, &node);
+}
+
+#[test]
+fn a_key_is_made_shown_once_and_used_to_log_in() {
+    let folder = Folder::new("dashboard");
+    let node = Node::start(skep(), &folder.join("data"), &[]);
+    let mut browser = Browser::start();
+    let mut page = browser.open(&node.url("/#/keys"), DESKTOP);
+    page.wait_for("document.querySelector('main form, main button')");
+    page.eval(
+        "(() => {
+            const form = document.querySelector('main form') ?? (() => {
+                [...document.querySelectorAll('main button')]
+                    .find(button => /key/i.test(button.textContent)).click();
+                return document.querySelector('dialog[open] form');
+            })();
+            form.querySelector('input[name=name]').value = 'browser';
+            const admin = form.querySelector('input[value=admin]');
+            if (!admin.checked) admin.click();
+            form.requestSubmit();
+        })()",
+    );
+    let shown = page.wait_for(
+        "document.querySelector('dialog[open]')?.innerText.match(/skep_k[0-9a-f]+_[0-9a-f]+/)?.[0]
+         ?? document.querySelector('dialog[open] input')?.value.match(/skep_k[0-9a-f_]+/)?.[0]",
+    );
+    let key = shown.as_str().expect("a key").to_owned();
+    page.screenshot(&picture("key-once"));
+    // The first key closes the door. Whoever made it is let in with it; others must log in.
+    page.press("Escape");
+    let sign_out =
+        "[...document.querySelectorAll('button')].find(one => /sign out/i.test(one.innerText))";
+    page.wait_for(sign_out);
+    page.eval(&format!("{sign_out}.click()"));
+    page.wait_for("document.body.dataset.view === 'login' && document.querySelector('main input')");
+    page.screenshot(&picture("login"));
+    let submit = |text: &str| {
+        format!(
+            "(() => {{
+                const input = document.querySelector('main input');
+                input.value = '{text}';
+                input.form.requestSubmit();
+            }})()"
+        )
+    };
+    page.eval(&submit("skep_wrong"));
+    page.wait_for("/does not open/i.test(document.querySelector('main').innerText)");
+    page.eval(&submit(&key));
+    page.wait_for("document.body.dataset.view === 'pages'");
+    page.go(&node.url("/#/audit"));
+    page.wait_for("document.querySelector('main table')?.innerText.includes('key.create')");
+    assert!(!page.eval("document.body.innerHTML").to_string().contains(&key));
+    // Chromium logs each refused request as an error; those that were asked for are fine.
+    let refused = |error: &String| error.contains("401");
+    assert!(page.errors().iter().all(refused), "{:#?}", page.errors());
+}
+
+#[test]
+fn it_fits_a_phone_in_light_and_dark_and_works_by_keyboard() {
+    let folder = Folder::new("dashboard");
+    let node = Node::start(skep(), &folder.join("data"), &[]);
+    let mut browser = Browser::start();
+    let mut page = browser.open(&node.url("/"), PHONE);
+    page.wait_for("document.querySelectorAll('.tiles > *').length > 0");
+    for scheme in ["light", "dark"] {
+        page.prefer(scheme);
+        for path in ["", "keys", "log", "audit", "api"] {
+            page.go(&node.url(&format!("/#/{path}")));
+            page.wait_for("document.querySelector('main h1')");
+            let wide = page.eval("document.documentElement.scrollWidth - innerWidth");
+            assert!(wide.as_i64().is_some_and(|over| over <= 0), "/{path} is {wide} too wide");
+            page.screenshot(&picture(&format!("phone-{scheme}-{path}")));
+        }
+    }
+    let unlabelled = page.eval(
+        "[...document.querySelectorAll('button, a, input, select')].filter(one => {
+            const name = one.ariaLabel || one.innerText || one.labels?.[0]?.innerText || one.title;
+            return one.checkVisibility() && !name?.trim();
+        }).map(one => one.outerHTML)",
+    );
+    assert_eq!(unlabelled, serde_json::json!([]), "without a name for a screen reader");
+    page.resize(DESKTOP.0, DESKTOP.1);
+    page.go(&node.url("/"));
+    page.wait_for("document.querySelector('nav a')");
+    page.eval("document.body.focus()");
+    page.press("Tab");
+    assert_eq!(
+        page.eval("document.activeElement.id"),
+        "skip",
+        "the first stop skips to the content"
+    );
+    nothing_went_wrong(&mut page, &node);
+}
+
+#[test]
+fn it_comes_back_by_itself_after_the_node_was_away() {
+    let folder = Folder::new("dashboard");
+    let data = folder.join("data");
+    let node = Node::start(skep(), &data, &[]);
+    let address = node.address().to_owned();
+    let mut browser = Browser::start();
+    let mut page = browser.open(&node.url("/"), DESKTOP);
+    page.wait_for("document.querySelectorAll('.tiles > *').length > 0");
+    node.process().kill();
+    page.wait_for("document.getElementById('banner').innerText.trim().length > 0");
+    page.screenshot(&picture("connection-lost"));
+    let again = Node::start(skep(), &data, &["--listen", &address, "--set", "node.name=reborn"]);
+    page.wait_for("document.getElementById('banner').innerText.trim().length === 0");
+    page.wait_for("document.body.innerText.includes('reborn')");
+    assert_eq!(again.stop().code, 0);
+}

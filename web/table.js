@@ -1,0 +1,35 @@
+// Tables with headers, a place held while loading, and words when there is nothing.
+// On narrow screens each row becomes a card (style.css); the roles keep it a table for screen readers.
+
+import { h } from "./dom.js";
+
+/** columns: [{ title, cell: (row) => text or element, class }]. empty: what an empty table says. */
+export function table({ label, columns, empty, rowClass = () => null }) {
+  const body = h("tbody", { role: "rowgroup" });
+  const head = h("tr", { role: "row" }, columns.map(({ title, class: name }) => h("th", { role: "columnheader", scope: "col", class: name }, title)));
+  const element = h("div", { class: "card table-card" },
+    h("table", { role: "table", "aria-label": label, "aria-busy": "true" }, h("thead", { role: "rowgroup" }, head), body));
+  const grid = element.firstChild;
+
+  const build = (row) => h("tr", { role: "row", class: rowClass(row) },
+    columns.map((column) => h("td", { role: "cell", "data-label": column.title, class: column.class }, h("div", null, column.cell(row)))));
+  const wide = (...content) => h("tr", { role: "row" }, h("td", { role: "cell", class: "wide", colspan: columns.length }, content));
+
+  body.append(...[1, 2, 3].map(() => wide(h("span", { class: "ghost" }))));
+
+  return {
+    element,
+    set(rows) {
+      grid.setAttribute("aria-busy", "false");
+      body.replaceChildren(...(rows.length ? rows.map(build) : [wide(h("p", { class: "empty" }, empty))]));
+    },
+    append(rows) {
+      body.append(...rows.map(build));
+    },
+    /** Shows `content` (a problem) in place of the rows. */
+    say(content) {
+      grid.setAttribute("aria-busy", "false");
+      body.replaceChildren(wide(content));
+    },
+  };
+}
