@@ -25,3 +25,10 @@ pub fn skep() -> PathBuf {
     let this = std::env::current_exe().unwrap_or_default();
     this.with_file_name("skep")
 }
+
+/// Memory that a process holds, in kilobytes of a thousand bytes.
+pub fn resident_kb(pid: i32) -> Result<f64, Box<dyn std::error::Error>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.split_whitespace().next().ok_or("no number")?.parse::<f64>()? * 1.024)
+}

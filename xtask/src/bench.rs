@@ -1,9 +1,12 @@
 //! `cargo xtask bench`: benchmarks, built for release.
 
+use crate::install::install_missing;
 use crate::run::{cargo, step};
+use skep_testkit::programs::{NEEDED, PEERS};
 
 /// The benchmarks of the workspace member `benches`, a program each.
 const BENCHMARKS: &[(&str, &str)] = &[
+    ("edge", "requests a second against nginx, idle connections, the dashboard's weight"),
     ("footprint", "size of the binary, memory of an idle node, start to ready"),
     ("store", "durable rows a second, group commit against one transaction a call"),
 ];
@@ -20,6 +23,8 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
         let names: Vec<&str> = BENCHMARKS.iter().map(|(known, _)| *known).collect();
         return Err(format!("no benchmark {name:?}, there are: {}", names.join(", ")));
     }
+    install_missing(NEEDED)?;
+    install_missing(PEERS)?;
     step("the product", cargo().args(["build", "--release", "--package", "skep", "--quiet"]))?;
     let run = ["run", "--release", "--quiet", "--package", "skep-benches", "--bin", name, "--"];
     step(name, cargo().args(run).args(rest))

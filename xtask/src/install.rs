@@ -1,7 +1,7 @@
 //! Installing what the tests need and the machine lacks.
 
 use crate::run::{step, works};
-use skep_testkit::programs::{NEEDED, Needed, find};
+use skep_testkit::programs::{Needed, find};
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -35,12 +35,12 @@ const MANAGERS: &[Manager] = &[
     Manager { program: "apk", refresh: None, install: &["add"], package: |needed| needed.apk },
 ];
 
-/// Makes sure that every program of the table is there.
-pub fn install_missing() -> Result<(), String> {
+/// Makes sure that every program of a table is there.
+pub fn install_missing(table: &[Needed]) -> Result<(), String> {
     let missing: Vec<&Needed> =
-        NEEDED.iter().filter(|needed| find(needed.program).is_none()).collect();
+        table.iter().filter(|needed| find(needed.program).is_none()).collect();
     if missing.is_empty() {
-        println!("── nothing to install: all {} programs that tests need are there", NEEDED.len());
+        println!("── nothing to install: all {} programs that are needed are there", table.len());
         return Ok(());
     }
     for needed in &missing {

@@ -24,7 +24,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         let node = Node::start(&skep, &data, &[]);
         let took = started.elapsed().as_secs_f64() * 1e3;
         node.get("/health");
-        let memory = resident_mb(node.process().pid())?;
+        let memory = skep_benches::resident_kb(node.process().pid())? / 1e3;
         let stopping = Instant::now();
         let ended = node.stop();
         if ended.code != 0 {
@@ -49,11 +49,4 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         }
     }
     Ok(skep_benches::finish(&report))
-}
-
-fn resident_mb(pid: i32) -> Result<f64, Box<dyn std::error::Error>> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-    let kilobytes: f64 = line.split_whitespace().next().ok_or("no number")?.parse()?;
-    Ok(kilobytes * 1_024.0 / 1e6)
 }

@@ -50,8 +50,32 @@ pub struct Log {
 }
 
 struct Tail {
-    lines: Mutex<(u64, VecDeque<LogLine>)>,
-    listeners: broadcast::Sender<LogLine>,
+    lines: Mutex<(u64, VecDeque<Arc<Raw>>)>,
+    listeners: broadcast::Sender<Arc<Raw>>,
+}
+
+/// A line as it is kept: cheap to make, because most are never looked at.
+pub struct Raw {
+    seq: u64,
+    at: jiff::Timestamp,
+    level: tracing::Level,
+    target: &'static str,
+    message: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Raw {
+    /// The line for people and programs.
+    pub fn render(&self) -> LogLine {
+        LogLine {
+            seq: self.seq,
+            at: format!("{:.3}", self.at),
+            level: self.level.to_string(),
+            target: self.target.to_owned(),
+            message: self.message.clone(),
+            fields: self.fields.iter().cloned().collect(),
+        }
+    }
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
@@ -101,11 +125,11 @@ impl Log {
         let kept = self.tail.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = kept.1.iter().filter(|line| line.seq > after);
         let skip = fresh.clone().count().saturating_sub(limit);
-        fresh.skip(skip).cloned().collect()
+        fresh.skip(skip).map(|line| line.render()).collect()
     }
 
     /// Lines from now on.
-    pub fn listen(&self) -> broadcast::Receiver<LogLine> {
+    pub fn listen(&self) -> broadcast::Receiver<Arc<Raw>> {
         self.tail.listeners.subscribe()
     }
 
@@ -133,36 +157,38 @@ struct TailLayer(Arc<Tail>);
 
 impl<S: Subscriber> Layer<S> for TailLayer {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let mut line = LogLine {
+        let mut line = Raw {
             seq: 0,
-            at: format!("{:.3}", jiff::Timestamp::now()),
-            level: event.metadata().level().to_string(),
-            target: event.metadata().target().to_owned(),
+            at: jiff::Timestamp::now(),
+            level: *event.metadata().level(),
+            target: event.metadata().target(),
             message: String::new(),
-            fields: BTreeMap::new(),
+            fields: Vec::with_capacity(8),
         };
         event.record(&mut Fill(&mut line));
         let mut kept = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
         kept.0 += 1;
         line.seq = kept.0;
-        if kept.1.len() == LINES_MAX {
-            kept.1.pop_front();
-        }
-        // Without listeners there is nobody to send to, which is no error.
+        let line = Arc::new(line);
+        let oldest = if kept.1.len() == LINES_MAX { kept.1.pop_front() } else { None };
+        kept.1.push_back(line.clone());
+        // Without listeners there is nobody to send to, which is no error. Sent while the lines are
+        // held, so that listeners get them in order.
         if self.0.listeners.receiver_count() > 0 {
-            let _ = self.0.listeners.send(line.clone());
+            let _ = self.0.listeners.send(line);
         }
-        kept.1.push_back(line);
+        drop(kept);
+        drop(oldest);
     }
 }
 
-struct Fill<'line>(&'line mut LogLine);
+struct Fill<'line>(&'line mut Raw);
 
 impl Fill<'_> {
     fn put(&mut self, field: &Field, text: String) {
         match field.name() {
             "message" => self.0.message = text,
-            name => drop(self.0.fields.insert(name, text)),
+            name => self.0.fields.push((name, text)),
         }
     }
 }

@@ -73,6 +73,26 @@ pub const NEEDED: &[Needed] = &[
     },
 ];
 
+/// What benchmarks measure Skep against, and with.
+pub const PEERS: &[Needed] = &[
+    Needed {
+        program: "nginx",
+        purpose: "a peer that answers HTTP",
+        apt: "nginx-light",
+        dnf: "nginx",
+        pacman: "nginx",
+        apk: "nginx",
+    },
+    Needed {
+        program: "wrk",
+        purpose: "making load",
+        apt: "wrk",
+        dnf: "wrk",
+        pacman: "wrk",
+        apk: "wrk",
+    },
+];
+
 /// Where distributions put PostgreSQL's programs, outside the search path, a folder a version.
 const POSTGRES_FOLDERS: &[&str] =
     &["/usr/lib/postgresql", "/usr/libexec/postgresql", "/usr/local/lib/postgresql"];

@@ -16,7 +16,7 @@ mod login;
 mod ring;
 mod store;
 
-pub use key::{KeyRecord, Scope, Scopes, SecretKey, hex};
+pub use key::{KeyRecord, Scope, Scopes, SecretKey, hex, random_hex};
 pub use login::{LOGIN_LASTS, Login};
 pub use ring::{Refusal, Ring};
 pub use store::{AuditEntry, Deed, SCHEMA, create_key, list_keys};
@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use skep_policy::throttle::{self, Bucket, Verdict};
 use skep_policy::{Clock, Time};
 use skep_store::{Database, StoreError};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,12 +66,12 @@ pub enum Who {
 
 impl Caller {
     /// The name in the audit log.
-    pub fn actor(&self) -> String {
+    pub fn actor(&self) -> Cow<'static, str> {
         match &self.who {
-            Who::Key { id, name } => format!("{name} ({id})"),
-            Who::Login { id, name, .. } => format!("{name} ({id}, logged in)"),
-            Who::Local => "somebody on this machine".to_owned(),
-            Who::Anyone => "anyone".to_owned(),
+            Who::Key { id, name } => Cow::Owned(format!("{name} ({id})")),
+            Who::Login { id, name, .. } => Cow::Owned(format!("{name} ({id}, logged in)")),
+            Who::Local => Cow::Borrowed("somebody on this machine"),
+            Who::Anyone => Cow::Borrowed("anyone"),
         }
     }
 
@@ -155,7 +156,7 @@ impl Access {
         let (key, record) = new.generate(now);
         let deed = Deed {
             at_ms: now,
-            actor: caller.actor(),
+            actor: caller.actor().into_owned(),
             address: address.to_owned(),
             action: "key.create",
             target: record.id.clone(),
@@ -176,7 +177,7 @@ impl Access {
     ) -> Result<Option<KeyInfo>, StoreError> {
         let deed = Deed {
             at_ms: now_ms(),
-            actor: caller.actor(),
+            actor: caller.actor().into_owned(),
             address: address.to_owned(),
             action: "key.revoke",
             target: id.to_owned(),
@@ -204,7 +205,7 @@ impl Access {
     ) -> Result<(), StoreError> {
         let deed = Deed {
             at_ms: now_ms(),
-            actor: caller.actor(),
+            actor: caller.actor().into_owned(),
             address: address.to_owned(),
             action,
             target: target.to_owned(),

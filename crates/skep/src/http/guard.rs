@@ -1,7 +1,7 @@
 //! Around every request: who asks and whether they may, its id, its limits, its line in the log.
 
 use super::problem::{self, Code, Problem};
-use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms};
+use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex};
 use crate::node::Shared;
 use crate::settings::Value;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
@@ -13,7 +13,8 @@ use http_body_util::{BodyExt, Limited};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// The name of the login's cookie.
@@ -43,7 +44,7 @@ pub enum Need {
 
 /// The needs of all routes. One that is not described is for admins alone.
 pub struct Needs {
-    routes: HashMap<(Method, String), Need>,
+    routes: HashMap<String, Vec<(Method, Need)>>,
 }
 
 impl Needs {
@@ -59,7 +60,7 @@ impl Needs {
                     Some(scope) => Need::Scope(scope.parse().unwrap_or(Scope::Admin)),
                     None => Need::Scope(Scope::Admin),
                 };
-                routes.insert((method, path.clone()), need);
+                routes.entry(path.clone()).or_insert_with(Vec::new).push((method, need));
             }
         }
         Needs { routes }
@@ -70,8 +71,9 @@ impl Needs {
         let Some(route) = route else { return Need::Nothing };
         // HEAD is GET without the body.
         let method = if method == Method::HEAD { &Method::GET } else { method };
-        let described = self.routes.get(&(method.clone(), route.to_owned())).copied();
-        described.unwrap_or(Need::Scope(Scope::Admin))
+        let described = self.routes.get(route).into_iter().flatten();
+        let need = described.clone().find(|(known, _)| known == method).map(|(_, need)| *need);
+        need.unwrap_or(Need::Scope(Scope::Admin))
     }
 }
 
@@ -90,14 +92,18 @@ pub async fn guard(
     let started = Instant::now();
     let in_flight = shared.traffic.begin();
     let id = request_id(request.headers());
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let (method, uri) = (request.method().clone(), request.uri().clone());
     let address = peer(&request);
-    let need = needs.of(&method, route.as_deref());
+    let need = needs.of(&method, route);
 
     let admitted = check_length(&shared, request.headers())
         .and_then(|()| admit(&shared, need, &request, address));
-    let actor = admitted.as_ref().ok().and_then(Option::as_ref).map(Caller::actor);
+    let actor = match &admitted {
+        Ok(Some(caller)) if shared.settings.log.access => Some(caller.actor()),
+        _ => None,
+    };
     let mut response = match admitted {
         Err(problem) => {
             read_away(request).await;
@@ -113,13 +119,12 @@ pub async fn guard(
 
     let (took, status) = (started.elapsed(), response.status().as_u16());
     drop(in_flight);
-    shared.traffic.count(known_method(&method), route.as_deref().unwrap_or("-"), status, took);
+    shared.traffic.count(known_method(&method), route.unwrap_or("-"), status, took);
     if shared.settings.log.access {
-        let ms = took.as_secs_f64() * 1e3;
+        let ms = format_args!("{:.3}", took.as_secs_f64() * 1e3);
+        let (path, actor) = (uri.path(), actor.as_deref().unwrap_or("-"));
         tracing::info!(
-            target: "skep::access",
-            %method, path, status, ms, %address, id, actor = actor.as_deref().unwrap_or("-"),
-            "request"
+            target: "skep::access", %method, path, status, %ms, %address, id, actor, "request"
         );
     }
     add_headers(&mut response, &id);
@@ -312,9 +317,14 @@ fn request_id(headers: &HeaderMap) -> String {
             && id.len() <= 64
             && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
-    given
-        .filter(plain)
-        .map_or_else(|| format!("r-{}", uuid::Uuid::now_v7().simple()), str::to_owned)
+    given.filter(plain).map_or_else(new_id, str::to_owned)
+}
+
+/// An id that no other request has: a random part for this process, and a count.
+fn new_id() -> String {
+    static PROCESS: LazyLock<String> = LazyLock::new(|| random_hex(6));
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    format!("r-{}-{:x}", *PROCESS, COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn known_method(method: &Method) -> &'static str {

@@ -53,11 +53,18 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, address, place)) => {
-                let (handling, certificate) = (handling.clone(), certificate.clone());
-                connections.spawn(async move {
-                    handling.encrypted_or_not(stream, address, certificate).await;
-                    drop(place);
-                });
+                let handling = handling.clone();
+                // Two tasks of different size, so that a plain connection does not pay for TLS.
+                match certificate.clone() {
+                    None => connections.spawn(async move {
+                        handling.plain(stream, address).await;
+                        drop(place);
+                    }),
+                    Some(certificate) => connections.spawn(async move {
+                        handling.encrypted(stream, address, certificate).await;
+                        drop(place);
+                    }),
+                };
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -84,21 +91,24 @@ async fn accept(
 }
 
 impl Handling {
-    async fn encrypted_or_not(
-        self,
-        stream: TcpStream,
-        address: SocketAddr,
-        certificate: Option<Arc<Certificate>>,
-    ) {
+    async fn plain(self, stream: TcpStream, address: SocketAddr) {
         let _counted = self.shared.traffic.open_connection();
         // Answers are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
-        let Some(certificate) = certificate else {
-            return self.connection(stream, address).await;
-        };
+        self.connection(stream, address).await;
+    }
+
+    async fn encrypted(
+        self,
+        stream: TcpStream,
+        address: SocketAddr,
+        certificate: Arc<Certificate>,
+    ) {
+        let _counted = self.shared.traffic.open_connection();
+        let _ = stream.set_nodelay(true);
         let limit = self.shared.settings.api.idle_timeout;
         let acceptor = TlsAcceptor::from(certificate.server_config());
-        match tokio::time::timeout(limit, acceptor.accept(stream)).await {
+        match tokio::time::timeout(limit, Box::pin(acceptor.accept(stream))).await {
             Ok(Ok(stream)) => self.connection(stream, address).await,
             Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS connection came about"),
             Err(_) => tracing::debug!(%address, "the TLS handshake took too long"),
@@ -113,7 +123,8 @@ impl Handling {
         let Handling { router, shared, stop } = self;
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(address));
-            router.clone().oneshot(request.map(Body::new))
+            // Boxed, because an idle connection keeps the place that an answer in progress needs.
+            Box::pin(router.clone().oneshot(request.map(Body::new)))
         });
         let api = &shared.settings.api;
         let header_max = usize::try_from(api.header_max.0).unwrap_or(usize::MAX);

@@ -7,9 +7,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Points kept: five minutes.
@@ -21,6 +21,8 @@ const BUCKETS: usize = 104;
 pub struct Traffic {
     requests: Family<RequestLabels, Counter>,
     seconds: Family<RouteLabels, Histogram>,
+    /// The same metrics by route, found without building labels.
+    routes: RwLock<HashMap<String, Arc<RouteMetrics>>>,
     in_flight: Gauge,
     connections: Gauge,
     live_streams: Gauge,
@@ -40,6 +42,12 @@ struct RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
     route: String,
+}
+
+struct RouteMetrics {
+    seconds: Histogram,
+    /// A handful: the methods of a route and the statuses it has answered with.
+    requests: Mutex<Vec<(&'static str, u16, Counter)>>,
 }
 
 /// What happened since the last point was made.
@@ -68,6 +76,12 @@ pub struct Point {
     pub cpu_percent: f64,
 }
 
+impl Default for Traffic {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Traffic {
     /// Nothing has happened yet.
     pub fn new() -> Self {
@@ -75,6 +89,7 @@ impl Traffic {
         Traffic {
             requests: Family::default(),
             seconds: Family::new_with_constructor(buckets),
+            routes: RwLock::new(HashMap::new()),
             in_flight: Gauge::default(),
             connections: Gauge::default(),
             live_streams: Gauge::default(),
@@ -140,16 +155,43 @@ impl Traffic {
 
     /// Counts a request that was answered.
     pub fn count(&self, method: &'static str, route: &str, status: u16, took: Duration) {
-        let route = route.to_owned();
-        self.seconds
-            .get_or_create(&RouteLabels { route: route.clone() })
-            .observe(took.as_secs_f64());
-        self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
+        let metrics = self.of_route(route);
+        metrics.seconds.observe(took.as_secs_f64());
+        self.counter(&metrics, method, route, status).inc();
         self.second.count.fetch_add(1, Ordering::Relaxed);
         if status >= 500 {
             self.second.errors.fetch_add(1, Ordering::Relaxed);
         }
         self.second.latency[bucket_of(took)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn of_route(&self, route: &str) -> Arc<RouteMetrics> {
+        let known = self.routes.read().unwrap_or_else(PoisonError::into_inner).get(route).cloned();
+        known.unwrap_or_else(|| {
+            let seconds =
+                self.seconds.get_or_create_owned(&RouteLabels { route: route.to_owned() });
+            let fresh = Arc::new(RouteMetrics { seconds, requests: Mutex::new(Vec::new()) });
+            let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+            routes.entry(route.to_owned()).or_insert(fresh).clone()
+        })
+    }
+
+    fn counter(
+        &self,
+        metrics: &RouteMetrics,
+        method: &'static str,
+        route: &str,
+        status: u16,
+    ) -> Counter {
+        let mut requests = metrics.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = requests.iter().find(|(m, s, _)| (*m, *s) == (method, status));
+        if let Some((_, _, counter)) = known {
+            return counter.clone();
+        }
+        let labels = RequestLabels { method, route: route.to_owned(), status };
+        let counter = self.requests.get_or_create_owned(&labels);
+        requests.push((method, status, counter.clone()));
+        counter
     }
 
     /// Ends a second that took `span`, and keeps its point.

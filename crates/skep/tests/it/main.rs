@@ -1,6 +1,7 @@
 //! Tests of the program as its users meet it. One binary, because each would be linked again.
 
 mod access;
+mod access_store;
 mod command_line;
 mod common;
 mod dashboard;

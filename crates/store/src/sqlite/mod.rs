@@ -60,9 +60,10 @@ impl Sqlite {
         let metrics = WriterMetrics::new();
         let connection = connection::open_writer(&path, options.log_size_max)?;
         let writer = Writer::new(connection, path.clone(), options.batch_max, metrics.clone())?;
-        // Whoever waits for the end sees this channel close, when each thread has dropped its part.
+        // Whoever waits for the end sees this channel close, when each thread has dropped its part;
+        // the folder is given back before, so that it is free then.
         let (alive, ended) = watch::channel(());
-        let held = (alive, folder.clone());
+        let held = (folder.clone(), alive);
         let (jobs, queue) = async_channel::bounded(options.queue_max);
         let readers = Readers::start(&path, options, &held)?;
         start_thread("skep-writer", move || {

@@ -74,8 +74,13 @@ async fn live(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<R
     let fresh = stream::unfold((lines, last), async |(mut lines, last)| {
         loop {
             match lines.recv().await {
-                Ok(line) if line.seq <= last => {}
-                Ok(line) => return Some((line.clone(), (lines, line.seq))),
+                Ok(line) => {
+                    let line = line.render();
+                    if line.seq > last {
+                        let seq = line.seq;
+                        return Some((line, (lines, seq)));
+                    }
+                }
                 // Too slow: what was missed is not worth holding up everybody for.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
