@@ -115,6 +115,8 @@ section! {
         queue_max: usize = SqliteOptions::default().queue_max, in 1..=1_000_000;
         /// Calls that may share one transaction.
         batch_max: usize = SqliteOptions::default().batch_max, in 1..=100_000;
+        /// A transaction takes up no more calls after this time.
+        batch_time_max: Duration = SqliteOptions::default().batch_time_max, in ms(1)..=hours(1);
         /// Size that the write-ahead log is cut back to after a burst.
         log_size_max: ByteSize = ByteSize(SqliteOptions::default().log_size_max),
             in ByteSize(1 << 20)..=ByteSize(1 << 40);
@@ -254,6 +256,7 @@ impl Settings {
                 readers: self.sqlite.readers,
                 queue_max: self.sqlite.queue_max,
                 batch_max: self.sqlite.batch_max,
+                batch_time_max: self.sqlite.batch_time_max,
                 log_size_max: self.sqlite.log_size_max.0,
             },
             postgres: PostgresOptions {

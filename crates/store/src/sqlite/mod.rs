@@ -28,13 +28,22 @@ pub struct SqliteOptions {
     pub queue_max: usize,
     /// Calls that may share one transaction.
     pub batch_max: usize,
+    /// A transaction takes up no more calls after this time, so that long ones do not keep those
+    /// before them waiting.
+    pub batch_time_max: Duration,
     /// After a burst the write-ahead log is cut back to so many bytes.
     pub log_size_max: u64,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        SqliteOptions { readers: 2, queue_max: 4_096, batch_max: 1_024, log_size_max: 64 << 20 }
+        SqliteOptions {
+            readers: 2,
+            queue_max: 4_096,
+            batch_max: 1_024,
+            batch_time_max: Duration::from_millis(5),
+            log_size_max: 64 << 20,
+        }
     }
 }
 
@@ -59,7 +68,7 @@ impl Sqlite {
         let path = folder.database();
         let metrics = WriterMetrics::new();
         let connection = connection::open_writer(&path, options.log_size_max)?;
-        let writer = Writer::new(connection, path.clone(), options.batch_max, metrics.clone())?;
+        let writer = Writer::new(connection, path.clone(), options, metrics.clone())?;
         // Whoever waits for the end sees this channel close, when each thread has dropped its part;
         // the folder is given back before, so that it is free then.
         let (alive, ended) = watch::channel(());

@@ -12,6 +12,7 @@
 //! A batch is what arrived while the last one was being made durable; nobody waits for a batch to
 //! fill. An answer is given only after the commit, so what was acknowledged is on disk.
 
+use super::SqliteOptions;
 use super::connection::classify;
 use super::metrics::WriterMetrics;
 use crate::StoreError;
@@ -21,12 +22,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
-
-/// A transaction takes up no more calls after this time, so that long ones do not keep those before
-/// them waiting.
-const FILLING_MAX: Duration = Duration::from_millis(5);
 
 /// Something to do inside the next transaction.
 pub(super) trait Job: Send {
@@ -117,7 +114,7 @@ fn rolled_back() -> StoreError {
 pub(super) struct Writer {
     connection: Connection,
     path: PathBuf,
-    batch_max: usize,
+    options: SqliteOptions,
     metrics: WriterMetrics,
     /// While a job runs nothing may be committed: if SQLite has given the transaction up, the job's
     /// next statement would otherwise be durable all by itself.
@@ -128,7 +125,7 @@ impl Writer {
     pub(super) fn new(
         mut connection: Connection,
         path: PathBuf,
-        batch_max: usize,
+        options: &SqliteOptions,
         metrics: WriterMetrics,
     ) -> Result<Self, StoreError> {
         let in_job = Arc::new(AtomicBool::new(false));
@@ -136,7 +133,7 @@ impl Writer {
         connection
             .commit_hook(Some(move || guard.load(Ordering::Relaxed)))
             .map_err(|error| classify(error, &path))?;
-        Ok(Writer { connection, path, batch_max, metrics, in_job })
+        Ok(Writer { connection, path, options: *options, metrics, in_job })
     }
 
     /// Works until the queue is closed and empty.
@@ -187,7 +184,8 @@ impl Writer {
                 kept += usize::from(keep.map_err(|error| (error, Some(done)))?);
             }
             done += 1;
-            if batch.len() >= self.batch_max || started.elapsed() > FILLING_MAX {
+            let long = started.elapsed() > self.options.batch_time_max;
+            if batch.len() >= self.options.batch_max || long {
                 return Ok(kept);
             }
             match queue.try_recv() {

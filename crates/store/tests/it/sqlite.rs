@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 fn open_with(folder: &Folder, options: &SqliteOptions) -> Result<Sqlite, StoreError> {
@@ -16,8 +17,13 @@ fn open(folder: &Folder) -> Sqlite {
     open_with(folder, &SqliteOptions::default()).expect("opens")
 }
 
+/// What waits shares a transaction, however slow the machine is.
+fn patient() -> SqliteOptions {
+    SqliteOptions { batch_time_max: Duration::from_secs(3_600), ..Default::default() }
+}
+
 async fn open_with_table(folder: &Folder) -> Sqlite {
-    let sqlite = open(folder);
+    let sqlite = open_with(folder, &patient()).expect("opens");
     let create = "CREATE TABLE numbers (number INTEGER PRIMARY KEY)";
     sqlite.write(|db| Ok::<_, StoreError>(db.execute_batch(create)?)).await.expect("creates");
     sqlite
@@ -126,7 +132,7 @@ impl From<StoreError> for Taken {
 #[tokio::test]
 async fn what_a_call_concluded_from_rows_that_were_never_committed_is_void() {
     let folder = Folder::new("sqlite");
-    let sqlite = open(&folder);
+    let sqlite = open_with(&folder, &patient()).expect("opens");
     let create = "CREATE TABLE parents (id INTEGER PRIMARY KEY);
         CREATE TABLE children (parent INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)";
     sqlite.write(|db| Ok::<_, StoreError>(db.execute_batch(create)?)).await.expect("creates");
