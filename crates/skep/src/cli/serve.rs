@@ -153,6 +153,11 @@ fn announce(shared: &Shared, format: LogFormat) {
         tracing::info!(%node, version, %address, %data, database, coordination, "listening");
         return;
     }
+    // An address that stands for all of them is none to open in a browser.
+    let address = match address.ip().is_unspecified() {
+        true => format!("localhost:{}", address.port()),
+        false => address.to_string(),
+    };
     let scheme = if shared.certificate.is_some() { "https" } else { "http" };
     output::line(&format!(
         "skep {} runs as {}\n  \

@@ -204,7 +204,7 @@ fn a_node_that_others_can_reach_does_not_start_without_a_key() {
     let command = crate::common::command(folder.path(), &open);
     let mut node = Node::watch(skep_testkit::Process::start("skep", &command, "KILL"));
     node.wait_until_ready();
-    assert!(node.process().log().contains("may do anything"), "{}", node.process().log());
+    node.process().wait_for_line("may do anything");
     assert_eq!(node.stop().code, 0);
 
     make_key(&folder.join("data"), "admin", "admin", &[]);
