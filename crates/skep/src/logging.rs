@@ -6,7 +6,7 @@
 
 use crate::settings::{LogFormat, LogLevel, LogSettings, Value};
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::broadcast;
@@ -37,8 +37,10 @@ pub struct LogLine {
     pub target: String,
     /// What happened.
     pub message: String,
-    /// With which values.
-    pub fields: BTreeMap<&'static str, String>,
+    /// With which values, in the order in which they were written down.
+    #[schema(value_type = HashMap<String, String>)]
+    #[serde(serialize_with = "as_map")]
+    pub fields: Vec<(&'static str, String)>,
 }
 
 /// The log of this process.
@@ -47,6 +49,13 @@ pub struct Log {
     level: Mutex<LogLevel>,
     filter: reload::Handle<EnvFilter, registry::Registry>,
     dropped: ErrorCounter,
+}
+
+fn as_map<S: serde::Serializer>(
+    fields: &[(&'static str, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(fields.iter().map(|(name, value)| (name, value)))
 }
 
 struct Tail {
@@ -73,7 +82,7 @@ impl Raw {
             level: self.level.to_string(),
             target: self.target.to_owned(),
             message: self.message.clone(),
-            fields: self.fields.iter().cloned().collect(),
+            fields: self.fields.clone(),
         }
     }
 }
