@@ -19,6 +19,8 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, registry, reload};
 
 /// Lines kept for the dashboard.
 const LINES_MAX: usize = 2_000;
+/// So much of a message or a value is kept.
+const FIELD_BYTES_MAX: usize = 2_048;
 /// Lines that a slow listener may be behind before it misses some.
 const LISTENERS_BEHIND_MAX: usize = 1_000;
 /// Lines that may wait for a slow standard error.
@@ -131,10 +133,13 @@ pub fn start(settings: &LogSettings) -> Option<LogEnd> {
 impl Log {
     /// The last lines, oldest first, at most `limit`, after `seq`.
     pub fn lines(&self, after: u64, limit: usize) -> Vec<LogLine> {
-        let kept = self.tail.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = kept.1.iter().filter(|line| line.seq > after);
-        let skip = fresh.clone().count().saturating_sub(limit);
-        fresh.skip(skip).map(|line| line.render()).collect()
+        // Rendered without the lock, which every line that is written needs.
+        let kept: Vec<Arc<Raw>> = {
+            let kept = self.tail.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.1.iter().filter(|line| line.seq > after).cloned().collect()
+        };
+        let skip = kept.len().saturating_sub(limit);
+        kept.iter().skip(skip).map(|line| line.render()).collect()
     }
 
     /// Lines from now on.
@@ -194,7 +199,8 @@ impl<S: Subscriber> Layer<S> for TailLayer {
 struct Fill<'line>(&'line mut Raw);
 
 impl Fill<'_> {
-    fn put(&mut self, field: &Field, text: String) {
+    fn put(&mut self, field: &Field, mut text: String) {
+        text.truncate(text.floor_char_boundary(FIELD_BYTES_MAX));
         match field.name() {
             "message" => self.0.message = text,
             name => self.0.fields.push((name, text)),

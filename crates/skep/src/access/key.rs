@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use subtle::ConstantTimeEq;
@@ -190,6 +191,21 @@ impl SecretKey {
     }
 }
 
+/// The text without the secrets of keys in it: people paste keys where they do not belong.
+pub fn redact(text: &str) -> Cow<'_, str> {
+    if !text.contains(PREFIX) {
+        return Cow::Borrowed(text);
+    }
+    let mut parts = text.split(PREFIX);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len());
+        let id = part[..end].split('_').next().unwrap_or_default();
+        shown.push_str(&format!("{PREFIX}{id}_(hidden){}", &part[end..]));
+    }
+    Cow::Owned(shown)
+}
+
 /// So many random bytes, in hexadecimal.
 pub fn random_hex(bytes: usize) -> String {
     let mut random = vec![0; bytes];
@@ -239,6 +255,16 @@ mod tests {
         assert_eq!(push.to_string(), "push,pop");
         assert!(push.allow(Scope::Pop) && !push.allow(Scope::Read) && !push.allow(Scope::Admin));
         assert!("push,potato".parse::<Scopes>().unwrap_err().contains("potato"));
+    }
+
+    #[test]
+    fn a_key_in_a_text_is_hidden_but_for_its_id() {
+        let key = SecretKey::generate();
+        let text = format!("/api/v1/keys/{0}?x={0}, or {0}.", key.reveal());
+        let shown = redact(&text);
+        assert!(!shown.contains(&key.secret), "{shown}");
+        assert_eq!(shown.matches(key.id()).count(), 3, "{shown}");
+        assert_eq!(redact("/health"), "/health");
     }
 
     proptest! {

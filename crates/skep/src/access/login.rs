@@ -19,7 +19,8 @@ pub struct Login {
     pub key_id: String,
     /// What a page must send along with every change, to show that it is ours.
     pub csrf: String,
-    expires_at_ms: i64,
+    /// When it is over.
+    pub ends_at_ms: i64,
     nonce: String,
 }
 
@@ -30,7 +31,7 @@ impl Login {
         let mut login = Login {
             key_id: key_id.to_owned(),
             csrf: String::new(),
-            expires_at_ms: now_ms.saturating_add(lasts),
+            ends_at_ms: now_ms.saturating_add(lasts),
             nonce: random_hex(16),
         };
         login.csrf = sign(secret, "csrf", &login.content());
@@ -52,17 +53,17 @@ impl Login {
         }
         let mut parts = content.split('.');
         let (key_id, end, nonce) = (parts.next()?, parts.next()?, parts.next()?);
-        let expires_at_ms: i64 = end.parse().ok()?;
-        (now_ms < expires_at_ms).then(|| Login {
+        let ends_at_ms: i64 = end.parse().ok()?;
+        (now_ms < ends_at_ms).then(|| Login {
             key_id: key_id.to_owned(),
             csrf: sign(secret, "csrf", content),
-            expires_at_ms,
+            ends_at_ms,
             nonce: nonce.to_owned(),
         })
     }
 
     fn content(&self) -> String {
-        format!("{}.{}.{}", self.key_id, self.expires_at_ms, self.nonce)
+        format!("{}.{}.{}", self.key_id, self.ends_at_ms, self.nonce)
     }
 }
 

@@ -16,7 +16,7 @@ mod login;
 mod ring;
 mod store;
 
-pub use key::{KeyRecord, Scope, Scopes, SecretKey, hex, random_hex};
+pub use key::{KeyRecord, Scope, Scopes, SecretKey, hex, random_hex, redact};
 pub use login::{LOGIN_LASTS, Login};
 pub use ring::{Refusal, Ring};
 pub use store::{AuditEntry, Deed, SCHEMA, create_key, list_keys};
@@ -31,6 +31,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How often a node renews its copy of the keys.
 pub const RENEW_EVERY: Duration = Duration::from_secs(5);
@@ -39,7 +40,7 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(5);
 const FAILED_LOGINS: throttle::Options =
     throttle::Options { burst: 10, every: Duration::from_secs(6) };
 
-/// Addresses whose failed logins are remembered; past that the oldest are forgotten.
+/// Addresses whose failed logins are remembered; past that all are forgotten.
 const ADDRESSES_MAX: usize = 10_000;
 
 /// Who asks.
@@ -57,7 +58,7 @@ pub enum Who {
     /// By a key that was sent along.
     Key { id: String, name: String },
     /// By a login with a key; changes need its CSRF token.
-    Login { id: String, name: String, csrf: String },
+    Login { id: String, name: String, csrf: String, ends_at_ms: i64 },
     /// By being on this machine, while no key was ever made.
     Local,
     /// Not at all; the node was started with `--insecure`.
@@ -84,6 +85,10 @@ impl Caller {
 /// A node's knowledge of who may do what.
 pub struct Access {
     ring: ArcSwapOption<Ring>,
+    /// Held while the copy is replaced, so that none begun before a change ends after it.
+    replacing: tokio::sync::Mutex<()>,
+    /// Told whenever the copy was replaced.
+    replaced: watch::Sender<()>,
     failed_logins: Mutex<HashMap<IpAddr, Bucket>>,
     clock: Arc<dyn Clock>,
 }
@@ -125,7 +130,13 @@ impl From<&KeyRecord> for KeyInfo {
 impl Access {
     /// Knows nobody yet; see [`Access::renew`].
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Access { ring: ArcSwapOption::empty(), failed_logins: Mutex::new(HashMap::new()), clock }
+        Access {
+            ring: ArcSwapOption::empty(),
+            replacing: tokio::sync::Mutex::new(()),
+            replaced: watch::Sender::new(()),
+            failed_logins: Mutex::new(HashMap::new()),
+            clock,
+        }
     }
 
     /// The copy of the keys; nothing before the database was reached for the first time.
@@ -135,13 +146,40 @@ impl Access {
 
     /// Renews the copy of the keys.
     pub async fn renew(&self, database: &Database) -> Result<(), StoreError> {
-        let secret = match self.ring() {
+        let _replacing = self.replacing.lock().await;
+        let last = self.ring();
+        let secret = match &last {
             Some(ring) => ring.login_secret().to_owned(),
             None => store::secret(database, "login").await?,
         };
         let keys = list_keys(database).await?;
-        self.ring.store(Some(Arc::new(Ring::new(keys, secret, self.ring().as_deref()))));
+        // Keys are never deleted. A database that has lost them must not open the door.
+        if keys.is_empty() && last.as_ref().is_some_and(|ring| !ring.is_empty()) {
+            tracing::error!("the database has no keys any more; those known before still count");
+            return Ok(());
+        }
+        self.replace(keys, secret);
         Ok(())
+    }
+
+    fn replace(&self, keys: Vec<KeyRecord>, secret: String) {
+        self.ring.store(Some(Arc::new(Ring::new(keys, secret, self.ring().as_deref()))));
+        self.replaced.send_replace(());
+    }
+
+    /// Waits until whoever this is may not be here any more: the key was revoked or has ended, the
+    /// login is over, or a first key was made and this machine is not trusted any more.
+    pub async fn until_refused(&self, caller: Option<&Caller>) {
+        let Some(caller) = caller else { return std::future::pending().await };
+        let mut replaced = self.replaced.subscribe();
+        loop {
+            if self.ring().is_some_and(|ring| !ring.still_admits(&caller.who, now_ms())) {
+                return;
+            }
+            if replaced.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Makes a key and tells it, once.
@@ -162,8 +200,10 @@ impl Access {
             target: record.id.clone(),
             detail: format!("{}: {}", record.name, record.scopes),
         };
+        let _replacing = self.replacing.lock().await;
         create_key(database, record.clone(), deed).await?;
-        self.renew(database).await?;
+        // Nothing can fail after the commit: the key is told, and known here at once.
+        self.change(|keys| keys.push(record.clone()));
         Ok((KeyInfo::from(&record), key))
     }
 
@@ -175,24 +215,53 @@ impl Access {
         caller: &Caller,
         address: &str,
     ) -> Result<Option<KeyInfo>, StoreError> {
+        let now = now_ms();
         let deed = Deed {
-            at_ms: now_ms(),
+            at_ms: now,
             actor: caller.actor().into_owned(),
             address: address.to_owned(),
             action: "key.revoke",
             target: id.to_owned(),
             detail: String::new(),
         };
-        store::revoke_key(database, id, deed).await?;
-        self.renew(database).await?;
-        let ring = self.ring();
-        Ok(ring.and_then(|ring| ring.record(id).map(KeyInfo::from)))
+        let replacing = self.replacing.lock().await;
+        let revoked = store::revoke_key(database, id, deed).await?;
+        if revoked {
+            self.change(|keys| {
+                let of_id = keys.iter_mut().filter(|key| key.id == id);
+                of_id.for_each(|key| key.revoked_at_ms = Some(now));
+            });
+        }
+        drop(replacing);
+        if let Some(info) = self.ring().and_then(|ring| ring.record(id).map(KeyInfo::from)) {
+            return Ok(Some(info));
+        }
+        // Another node made it a moment ago, or there is no copy here.
+        let keys = list_keys(database).await?;
+        Ok(keys.iter().find(|key| key.id == id).map(KeyInfo::from))
+    }
+
+    /// Applies a change that was committed to the copy. Without a copy there is nothing to change.
+    fn change(&self, change: impl FnOnce(&mut Vec<KeyRecord>)) {
+        let Some(ring) = self.ring() else { return };
+        let mut keys: Vec<KeyRecord> = ring.records().into_iter().cloned().collect();
+        change(&mut keys);
+        self.replace(keys, ring.login_secret().to_owned());
     }
 
     /// Notes in the database when keys were last used.
     pub async fn note_uses(&self, database: &Database) -> Result<(), StoreError> {
-        let used = self.ring().map(|ring| ring.take_uses()).unwrap_or_default();
-        if used.is_empty() { Ok(()) } else { store::touch_keys(database, used).await }
+        let Some(ring) = self.ring() else { return Ok(()) };
+        let used = ring.take_uses();
+        if used.is_empty() {
+            return Ok(());
+        }
+        let noted = store::touch_keys(database, used.clone()).await;
+        if noted.is_err() {
+            // For the next time.
+            ring.put_back_uses(&used);
+        }
+        noted
     }
 
     /// Writes down what somebody did.
@@ -214,6 +283,22 @@ impl Access {
         store::record(database, deed).await
     }
 
+    /// Writes down what somebody did, if the database can be reached: what concerns this node alone
+    /// must work without it.
+    pub async fn try_record(
+        &self,
+        database: &Database,
+        (caller, address): (&Caller, &str),
+        action: &'static str,
+        (target, detail): (&str, &str),
+    ) {
+        let recorded = self.record(database, (caller, address), action, (target, detail)).await;
+        if let Err(error) = recorded {
+            let actor = caller.actor();
+            tracing::warn!(%error, %actor, action, target, "the audit log missed this");
+        }
+    }
+
     /// The audit log, newest first.
     pub async fn audit_page(
         &self,
@@ -224,10 +309,10 @@ impl Access {
         store::audit_page(database, before, limit).await
     }
 
-    /// How long an address has to wait before it may try to log in again, if it must.
+    /// How long an address has to wait before its failed logins are looked at again, if it must.
     pub fn login_wait(&self, address: IpAddr) -> Option<Duration> {
         let buckets = self.failed_logins.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = buckets.get(&address)?;
+        let bucket = buckets.get(&network_of(address))?;
         match bucket.ask(self.clock.now(), &FAILED_LOGINS).chosen {
             Verdict::Allowed => None,
             Verdict::Wait(wait) => Some(wait),
@@ -241,8 +326,20 @@ impl Access {
         if buckets.len() >= ADDRESSES_MAX {
             buckets.retain(|_, bucket| !bucket.is_fresh(now));
         }
-        if buckets.len() < ADDRESSES_MAX || buckets.contains_key(&address) {
-            buckets.entry(address).or_default().spend(now, &FAILED_LOGINS);
+        if buckets.len() >= ADDRESSES_MAX {
+            // So many at once are one attacker; whoever is forgotten is one of theirs.
+            buckets.clear();
+        }
+        buckets.entry(network_of(address)).or_default().spend(now, &FAILED_LOGINS);
+    }
+}
+
+/// Whoever has one address of an IPv6 network has 2^64 of them.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => {
+            IpAddr::from(u128::from(v6).wrapping_shr(64).wrapping_shl(64).to_be_bytes())
         }
     }
 }

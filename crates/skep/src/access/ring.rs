@@ -80,8 +80,30 @@ impl Ring {
         let login = Login::open(cookie, &self.login_secret, now_ms).ok_or(Refusal::LoginOver)?;
         let entry = self.keys.get(&login.key_id).ok_or(Refusal::LoginOver)?;
         let (id, name) = entry.admit(now_ms)?;
-        let who = Who::Login { id, name, csrf: login.csrf };
+        let who = Who::Login { id, name, csrf: login.csrf, ends_at_ms: login.ends_at_ms };
         Ok(Caller { who, scopes: entry.record.scopes.clone() })
+    }
+
+    /// Whether somebody who was let in before would still be.
+    pub fn still_admits(&self, who: &Who, now_ms: i64) -> bool {
+        let good = |id: &String| {
+            let entry = self.keys.get(id);
+            entry.is_some_and(|entry| entry.check(now_ms).is_ok())
+        };
+        match who {
+            Who::Key { id, .. } => good(id),
+            Who::Login { id, ends_at_ms, .. } => good(id) && now_ms < *ends_at_ms,
+            Who::Local | Who::Anyone => self.is_empty(),
+        }
+    }
+
+    /// Takes back uses that could not be noted.
+    pub fn put_back_uses(&self, uses: &[(String, i64)]) {
+        for (id, at_ms) in uses {
+            if let Some(entry) = self.keys.get(id) {
+                entry.used_at_ms.fetch_max(*at_ms, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The keys used since the last call, with the time of their last use.
@@ -96,14 +118,19 @@ impl Ring {
 
 impl Entry {
     fn admit(&self, now_ms: i64) -> Result<(String, String), Refusal> {
+        self.check(now_ms)?;
+        self.used_at_ms.store(now_ms, Ordering::Relaxed);
+        Ok((self.record.id.clone(), self.record.name.clone()))
+    }
+
+    fn check(&self, now_ms: i64) -> Result<(), Refusal> {
         if self.record.revoked_at_ms.is_some() {
             return Err(Refusal::Revoked);
         }
         if self.record.expires_at_ms.is_some_and(|end| end <= now_ms) {
             return Err(Refusal::Expired);
         }
-        self.used_at_ms.store(now_ms, Ordering::Relaxed);
-        Ok((self.record.id.clone(), self.record.name.clone()))
+        Ok(())
     }
 }
 

@@ -8,8 +8,10 @@ use tokio_postgres::types::ToSql;
 /// The tables.
 pub const SCHEMA: Schema = skep_store::schema!("access", 1 "0001_access");
 
-/// The audit log keeps so many entries; the oldest go first.
+/// The audit log keeps so many entries; the oldest go first. Logins are counted apart, so that
+/// nobody can log in until nothing else is left.
 const AUDIT_ENTRIES_MAX: i64 = 100_000;
+const AUDIT_LOGINS_MAX: i64 = 10_000;
 
 /// Something that somebody did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -221,7 +223,17 @@ pub async fn record(db: &Database, deed: Deed) -> Result<(), StoreError> {
     }
 }
 
-const FORGET: &str = "DELETE FROM skep_audit WHERE id <= (SELECT max(id) FROM skep_audit) - ";
+/// Deletes what is past the limit of an entry's kind.
+fn forget(deed: &Deed) -> String {
+    let (of_kind, most) = match deed.action {
+        "login" => ("action = 'login'", AUDIT_LOGINS_MAX),
+        _ => ("action <> 'login'", AUDIT_ENTRIES_MAX),
+    };
+    format!(
+        "DELETE FROM skep_audit WHERE {of_kind} AND id <= (
+             SELECT id FROM skep_audit WHERE {of_kind} ORDER BY id DESC LIMIT 1 OFFSET {most})"
+    )
+}
 
 fn record_in_sqlite(db: &rusqlite::Connection, deed: &Deed) -> Result<(), StoreError> {
     db.execute(
@@ -229,7 +241,7 @@ fn record_in_sqlite(db: &rusqlite::Connection, deed: &Deed) -> Result<(), StoreE
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         (deed.at_ms, &deed.actor, &deed.address, deed.action, &deed.target, &deed.detail),
     )?;
-    db.execute(&format!("{FORGET}{AUDIT_ENTRIES_MAX}"), [])?;
+    db.execute(&forget(deed), [])?;
     Ok(())
 }
 
@@ -242,7 +254,7 @@ async fn record_in_postgres(
     let values: [&(dyn ToSql + Sync); 6] =
         [&deed.at_ms, &deed.actor, &deed.address, &deed.action, &deed.target, &deed.detail];
     transaction.execute(insert, &values).await?;
-    transaction.execute(&format!("{FORGET}{AUDIT_ENTRIES_MAX}"), &[]).await?;
+    transaction.execute(&forget(deed), &[]).await?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use super::client::NodeArgs;
 use super::exit::CliError;
 use super::output::{self, Output};
 use super::{Exit, SettingsArgs, small_runtime};
-use crate::access::{Access, Caller, KeyInfo, Who, list_keys};
+use crate::access::{Access, Caller, KeyInfo, SecretKey, Who, list_keys};
 use crate::http::{CreateBody, CreatedAnswer, KeysAnswer};
 use crate::node::SCHEMAS;
 use clap::{Args, Subcommand};
@@ -94,7 +94,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = REVOKE_EXAMPLES)]
 pub struct RevokeArgs {
-    /// The key's id, as `skep keys ls` shows it
+    /// The key's id, as `skep keys ls` shows it, or the whole key
     id: String,
 
     #[command(flatten)]
@@ -210,9 +210,11 @@ async fn list(arguments: &ListArgs, output: Output) -> Result<Exit, CliError> {
 }
 
 async fn revoke(arguments: &RevokeArgs, output: Output) -> Result<Exit, CliError> {
-    let id = &arguments.id;
+    // Whoever has the whole key at hand may give that.
+    let whole = SecretKey::parse(&arguments.id);
+    let id = whole.as_ref().map_or(arguments.id.as_str(), SecretKey::id);
     if !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        let message = format!("{id:?} is not a key's id; `skep keys ls` shows them");
+        let message = "that is not a key's id; `skep keys ls` shows them";
         return Err(CliError::new(Exit::Usage, message));
     }
     let revoked: KeyInfo = match arguments.place.way().await? {

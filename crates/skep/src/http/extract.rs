@@ -1,7 +1,7 @@
 //! Reading requests, with errors in the API's own form.
 
 use super::problem::{self, Problem};
-use crate::access::{Caller, Who};
+use crate::access::{Caller, Who, redact};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::StatusCode;
@@ -25,13 +25,14 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 
 fn describe(rejection: &JsonRejection) -> Problem {
     let detail = rejection.body_text();
+    let detail = redact(&detail);
     match rejection {
         JsonRejection::MissingJsonContentType(_) => {
             let detail = "send it with `Content-Type: application/json`";
             Problem::new(&problem::E_BODY_TYPE, detail)
         }
         other if other.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            Problem::new(&problem::E_BODY_TOO_LARGE, "it is larger than `api.body_max` allows")
+            Problem::new(&problem::E_BODY_TOO_LARGE, "it is larger than is allowed here")
         }
         _ => Problem::new(&problem::E_BODY_INVALID, detail),
     }

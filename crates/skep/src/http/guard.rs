@@ -1,9 +1,10 @@
 //! Around every request: who asks and whether they may, its id, its limits, its line in the log.
 
 use super::problem::{self, Code, Problem};
-use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex};
+use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex, redact};
 use crate::node::Shared;
-use crate::settings::Value;
+use crate::settings::{ByteSize, Value};
+use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
@@ -24,10 +25,21 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 static CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
 
+/// What proxies add.
+const FORWARDED: [&str; 5] =
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+
 /// Nothing is loaded from outside, nothing runs that is not a file of ours, nobody frames us.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
+
+/// The largest body of a route that anybody may ask for: whoever is not known does not get much
+/// memory.
+const PUBLIC_BODY_BYTES_MAX: u64 = 16 << 10;
+
+/// So much of a path goes to the log.
+const LOGGED_PATH_BYTES_MAX: usize = 512;
 
 /// So much of a refused body is read, and for so long.
 const READ_AWAY_BYTES_MAX: usize = 1 << 20;
@@ -98,7 +110,11 @@ pub async fn guard(
     let address = peer(&request);
     let need = needs.of(&method, route);
 
-    let admitted = check_length(&shared, request.headers())
+    let body_max = match need {
+        Need::Nothing => PUBLIC_BODY_BYTES_MAX,
+        Need::Scope(_) => shared.settings.api.body_max.0,
+    };
+    let admitted = check_length(body_max, request.headers())
         .and_then(|()| admit(&shared, need, &request, address));
     let actor = match &admitted {
         Ok(Some(caller)) if shared.settings.log.access => Some(caller.actor()),
@@ -113,6 +129,10 @@ pub async fn guard(
             if let Some(caller) = caller {
                 request.extensions_mut().insert(caller);
             }
+            if need == Need::Nothing {
+                let most = PUBLIC_BODY_BYTES_MAX as usize;
+                request = request.map(|body| Body::new(Limited::new(body, most)));
+            }
             answer(&shared, request, next).await
         }
     };
@@ -122,7 +142,9 @@ pub async fn guard(
     shared.traffic.count(known_method(&method), route.unwrap_or("-"), status, took);
     if shared.settings.log.access {
         let ms = format_args!("{:.3}", took.as_secs_f64() * 1e3);
-        let (path, actor) = (uri.path(), actor.as_deref().unwrap_or("-"));
+        let end = uri.path().floor_char_boundary(LOGGED_PATH_BYTES_MAX);
+        let (path, actor) = (redact(&uri.path()[..end]), actor.as_deref().unwrap_or("-"));
+        let path = &*path;
         tracing::info!(
             target: "skep::access", %method, path, status, %ms, %address, id, actor, "request"
         );
@@ -147,22 +169,26 @@ async fn answer(shared: &Shared, request: Request, next: Next) -> Response {
 }
 
 /// A body that says itself that it is too large is not waited for.
-fn check_length(shared: &Shared, headers: &HeaderMap) -> Result<(), Problem> {
+fn check_length(most: u64, headers: &HeaderMap) -> Result<(), Problem> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let length: u64 = length.and_then(|text| text.parse().ok()).unwrap_or(0);
-    let most = shared.settings.api.body_max;
-    if length <= most.0 {
+    if length <= most {
         return Ok(());
     }
-    let detail = format!("it has {length} bytes, `api.body_max` allows {}", most.show());
+    let detail = format!("it has {length} bytes, {} are allowed here", ByteSize(most).show());
     Err(Problem::new(&problem::E_BODY_TOO_LARGE, detail))
 }
 
 /// Reads what is left of a refused request's body, up to a limit: a connection that is closed with
 /// unread data is reset, and the client would not see why it was refused.
 async fn read_away(request: Request) {
-    let body = Limited::new(request.into_body(), READ_AWAY_BYTES_MAX);
-    let _ = tokio::time::timeout(READ_AWAY_TIMEOUT, body.collect()).await;
+    if request.headers().contains_key(header::EXPECT) {
+        // This client waits for the answer before it sends anything.
+        return;
+    }
+    let mut body = Limited::new(request.into_body(), READ_AWAY_BYTES_MAX);
+    let reading = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(READ_AWAY_TIMEOUT, reading).await;
 }
 
 /// Finds out who asks, and whether they may.
@@ -212,11 +238,9 @@ fn identify(
     if let Some(key) = sent_key(headers) {
         return ring.admit_key(key, now_ms()).map(Some).map_err(refuse);
     }
-    if let Some(cookie) = cookie(headers) {
-        return ring.admit_login(cookie, now_ms()).map(Some).map_err(refuse);
-    }
     if !ring.is_empty() {
-        return Ok(None);
+        let login = cookie(headers).map(|cookie| ring.admit_login(cookie, now_ms()));
+        return login.transpose().map_err(refuse);
     }
     if shared.settings.api.insecure {
         return Ok(Some(Caller::trusted(Who::Anyone)));
@@ -225,6 +249,10 @@ fn identify(
         return Ok(None);
     }
     check_host(headers, shared.address)?;
+    if FORWARDED.iter().any(|name| headers.contains_key(*name)) {
+        // A proxy on this machine speaks for somebody who may be anywhere.
+        return Ok(None);
+    }
     Ok(Some(Caller::trusted(Who::Local)))
 }
 
@@ -271,23 +299,20 @@ fn check_host(headers: &HeaderMap, own: SocketAddr) -> Result<(), Problem> {
     let name = name.trim_start_matches('[').trim_end_matches(']');
     let is_ours = name.eq_ignore_ascii_case("localhost")
         || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip == own.ip());
-    if is_ours || host.is_empty() {
+    if is_ours {
         return Ok(());
     }
     let detail = "as long as there is no key, use localhost or 127.0.0.1 in the address".to_owned();
     Err(Problem::new(&problem::E_HOST, detail))
 }
 
-/// Whether a change was meant: a browser can be made to send requests that nobody asked for.
+/// Whether a request was meant: a browser can be made to send some that nobody asked for.
 fn check_intent(caller: &Caller, request: &Request) -> Result<(), Problem> {
-    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
-        return Ok(());
-    }
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let headers = request.headers();
-    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     match &caller.who {
-        Who::Key { .. } => Ok(()),
-        Who::Login { csrf, .. } => {
+        Who::Login { csrf, .. } if changes => {
             let sent = text(&CSRF_TOKEN).unwrap_or_default();
             if bool::from(subtle::ConstantTimeEq::ct_eq(sent.as_bytes(), csrf.as_bytes())) {
                 return Ok(());
@@ -295,13 +320,17 @@ fn check_intent(caller: &Caller, request: &Request) -> Result<(), Problem> {
             let detail = "send the token of GET /api/v1/session as X-CSRF-Token";
             Err(Problem::new(&problem::E_CSRF, detail))
         }
+        Who::Key { .. } | Who::Login { .. } => Ok(()),
+        // Pages of other sites, those without an origin too, are trusted by nobody: they may send a
+        // key, which is how they show that they were meant to come.
         Who::Local | Who::Anyone => {
-            let origin = text(&header::ORIGIN).and_then(|origin| origin.split_once("://"));
             let host = text(&header::HOST).unwrap_or_default();
-            let foreign = origin.is_some_and(|(_, origin)| origin != host)
-                || text(&HeaderName::from_static("sec-fetch-site")) == Some("cross-site");
-            if foreign {
-                let detail = "a page of another site may not change anything here";
+            let foreign = text(&header::ORIGIN).is_some_and(|origin| {
+                origin.split_once("://").is_none_or(|(_, origin)| origin != host)
+            });
+            let site = text(&HeaderName::from_static("sec-fetch-site"));
+            if foreign || (changes && site == Some("cross-site")) {
+                let detail = "a page of another site is not trusted as this machine is";
                 return Err(Problem::new(&problem::E_CROSS_SITE, detail));
             }
             Ok(())

@@ -21,6 +21,7 @@ pub use problem::{CODES, Code, Problem};
 pub use routes::{AuditAnswer, CreateBody, CreatedAnswer, KeysAnswer, NodeAnswer, StoreAnswer};
 pub use traffic::{Point, Traffic};
 
+use crate::access::redact;
 use crate::node::Shared;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Uri};
@@ -93,11 +94,11 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
 }
 
 async fn not_found(uri: Uri) -> Response {
-    let detail = format!("{} is not a route of this version", uri.path());
+    let detail = format!("{} is not a route of this version", redact(uri.path()));
     Problem::new(&problem::E_NOT_FOUND, detail).into_response()
 }
 
 async fn wrong_method(uri: Uri) -> Response {
-    let detail = format!("{} does not have this method", uri.path());
+    let detail = format!("{} does not have this method", redact(uri.path()));
     Problem::new(&problem::E_METHOD, detail).into_response()
 }

@@ -91,10 +91,18 @@ async fn accept(
 }
 
 impl Handling {
-    async fn plain(self, stream: TcpStream, address: SocketAddr) {
-        let _counted = self.shared.traffic.open_connection();
+    fn prepare(&self, stream: &TcpStream) {
         // Answers are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
+        // A client that does not read its answer is sent away like one that does not send.
+        let limit = self.shared.settings.api.idle_timeout.as_millis();
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, limit);
+    }
+
+    async fn plain(self, stream: TcpStream, address: SocketAddr) {
+        let _counted = self.shared.traffic.open_connection();
+        self.prepare(&stream);
         self.connection(stream, address).await;
     }
 
@@ -105,10 +113,12 @@ impl Handling {
         certificate: Arc<Certificate>,
     ) {
         let _counted = self.shared.traffic.open_connection();
-        let _ = stream.set_nodelay(true);
+        self.prepare(&stream);
         let limit = self.shared.settings.api.idle_timeout;
         let acceptor = TlsAcceptor::from(certificate.server_config());
-        match tokio::time::timeout(limit, Box::pin(acceptor.accept(stream))).await {
+        let accepting = tokio::time::timeout(limit, Box::pin(acceptor.accept(stream)));
+        let Some(accepted) = self.stop.run_until_cancelled(accepting).await else { return };
+        match accepted {
             Ok(Ok(stream)) => self.connection(stream, address).await,
             Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS connection came about"),
             Err(_) => tracing::debug!(%address, "the TLS handshake took too long"),

@@ -67,15 +67,22 @@ pub(super) async fn watch_certificate(
 ) -> anyhow::Result<()> {
     let mut ticks = interval(CERTIFICATE_LOOK);
     let mut seen = certificate.stamp();
-    let mut warned_on = None;
+    let (mut warned_on, mut told) = (None, String::new());
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         let now = certificate.stamp();
         if now != seen {
-            seen = now;
             match certificate.reload() {
-                Ok(()) => tracing::info!("the certificate was replaced"),
-                Err(error) => tracing::warn!(%error, "the new certificate cannot be used; the old \
-                                                      one stays"),
+                Ok(()) => {
+                    (seen, told) = (now, String::new());
+                    tracing::info!("the certificate was replaced");
+                }
+                // Tried again at each look: rights may be mended without a change of the files.
+                Err(error) if error == told => {}
+                Err(error) => {
+                    let what = "the new certificate cannot be used; the old one stays";
+                    tracing::warn!(%error, "{what}");
+                    told = error;
+                }
             }
         }
         let today = now_ms() / 86_400_000;

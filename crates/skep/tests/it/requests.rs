@@ -75,6 +75,21 @@ fn a_gigabyte_is_refused_before_it_is_read() {
 }
 
 #[test]
+fn nobody_gets_much_memory_without_being_known() {
+    let folder = Folder::new("requests");
+    let node = start(&folder, &[]);
+    let long = format!(r#"{{"key":"{}"}}"#, "x".repeat(20_000));
+    let answer = node.send("POST", "/api/v1/session", &[], Some(&long));
+    assert_eq!((answer.status, code(&answer)), (413, "E_BODY_TOO_LARGE".to_owned()));
+    // Without a length the limit is found while reading.
+    let chunk = format!("5000\r\n{}\r\n0\r\n\r\n", "x".repeat(0x5000));
+    let head = "POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = raw(&node, format!("{head}{chunk}").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[test]
 fn heads_that_are_too_large_or_not_http_are_refused() {
     let folder = Folder::new("requests");
     let node = start(&folder, &[]);

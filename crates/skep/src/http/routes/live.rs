@@ -2,6 +2,7 @@
 
 use super::NodeAnswer;
 use crate::access::now_ms;
+use crate::http::extract::Asker;
 use crate::http::problem::{self, Problem, ProblemBody};
 use crate::http::traffic::Point;
 use crate::node::{Shared, State as NodeState};
@@ -75,7 +76,7 @@ struct Process {
         (status = 503, description = "There are too many streams", body = ProblemBody)
     )
 )]
-async fn overview(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
+async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Response, Problem> {
     let mut points = shared.latest_point.clone();
     // The first one comes at once.
     points.mark_changed();
@@ -86,7 +87,7 @@ async fn overview(State(shared): State<Arc<Shared>>) -> Result<Response, Problem
         let event = Event::default().event("overview").json_data(&overview).ok()?;
         Some((event, (points, shared)))
     });
-    event_stream(&shared, events)
+    event_stream(&shared, asker, events)
 }
 
 async fn describe(shared: &Shared, point: Point) -> Overview {
@@ -111,9 +112,11 @@ async fn describe(shared: &Shared, point: Point) -> Overview {
     }
 }
 
-/// Sends `events` as they come, until they end or the node drains.
+/// Sends `events` as they come, until they end, the node drains, or whoever listens may not be here
+/// any more.
 pub fn event_stream(
     shared: &Arc<Shared>,
+    asker: Asker,
     events: impl Stream<Item = Event> + Send + 'static,
 ) -> Result<Response, Problem> {
     let most = shared.settings.api.streams_max;
@@ -123,11 +126,15 @@ pub fn event_stream(
         return Err(problem.retry_after(Duration::from_secs(5)));
     };
     let mut state = shared.state.clone();
-    let draining = async move {
-        let _ = state.wait_for(|state| *state == NodeState::Draining).await;
+    let watched = shared.clone();
+    let over = async move {
+        tokio::select! {
+            _ = state.wait_for(|state| *state == NodeState::Draining) => {}
+            () = watched.access.until_refused(asker.caller.as_ref()) => {}
+        }
     };
     // The place is held for as long as the stream is.
-    let events = events.take_until(Box::pin(draining)).map(move |event| {
+    let events = events.take_until(Box::pin(over)).map(move |event| {
         let _held = &held;
         Ok::<_, Infallible>(event)
     });

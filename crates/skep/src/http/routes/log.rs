@@ -64,7 +64,11 @@ async fn list(Parameters(tail): Parameters<Tail>) -> Result<Json<LogAnswer>, Pro
     responses((status = 200, description = "A stream of lines; `Last-Event-ID` resumes it",
                content_type = "text/event-stream", body = LogLine))
 )]
-async fn live(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
+async fn live(
+    State(shared): State<Arc<Shared>>,
+    asker: Asker,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let log = the_log()?;
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
     let lines = log.listen();
@@ -88,7 +92,7 @@ async fn live(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<R
         }
     });
     let all = stream::iter(missed).chain(fresh);
-    event_stream(&shared, all.filter_map(async |line| line_event(&line)))
+    event_stream(&shared, asker, all.filter_map(async |line| line_event(&line)))
 }
 
 fn line_event(line: &LogLine) -> Option<Event> {
@@ -134,7 +138,7 @@ async fn set_level(
     })?;
     let (database, address) = (shared.stores.database(), asker.address.to_string());
     let what = (shared.name.as_str(), body.level.as_str());
-    shared.access.record(database, (&asker.known(), &address), "log.level", what).await?;
     log.set_level(level);
+    shared.access.try_record(database, (&asker.known(), &address), "log.level", what).await;
     Ok(Json(body))
 }

@@ -43,7 +43,7 @@ impl SessionAnswer {
     fn of(caller: Option<&Caller>) -> Self {
         let (key, csrf) = match caller.map(|caller| (&caller.who, &caller.scopes)) {
             Some((Who::Key { id, name }, scopes)) => (Some((id, name, scopes)), None),
-            Some((Who::Login { id, name, csrf }, scopes)) => {
+            Some((Who::Login { id, name, csrf, .. }, scopes)) => {
                 (Some((id, name, scopes)), Some(csrf.clone()))
             }
             Some((Who::Local | Who::Anyone, _)) | None => (None, None),
@@ -93,17 +93,20 @@ async fn log_in(
     asker: Asker,
     Body(body): Body<LoginBody>,
 ) -> Result<([(HeaderName, String); 1], Json<SessionAnswer>), Problem> {
-    if let Some(wait) = shared.access.login_wait(asker.address) {
-        let detail = format!("wait {} s", wait.as_secs() + 1);
-        return Err(Problem::new(&problem::E_LOGIN_TOO_OFTEN, detail).retry_after(wait));
-    }
     let Some(ring) = shared.access.ring() else {
         return Err(Problem::new(&problem::E_STARTING, "the database was not reached yet"));
     };
+    // The right key is always let in: many may share an address with somebody who guesses.
     let admitted = ring.admit_key(body.key.trim(), now_ms());
-    let caller = admitted.map_err(|refusal| {
-        shared.access.note_failed_login(asker.address);
-        refuse(refusal)
+    let caller = admitted.map_err(|refusal| match shared.access.login_wait(asker.address) {
+        Some(wait) => {
+            let detail = format!("wait {} s", wait.as_secs() + 1);
+            Problem::new(&problem::E_LOGIN_TOO_OFTEN, detail).retry_after(wait)
+        }
+        None => {
+            shared.access.note_failed_login(asker.address);
+            refuse(refusal)
+        }
     })?;
     let (Who::Key { id, name } | Who::Login { id, name, .. }) = caller.who else {
         return Err(Problem::new(&problem::E_KEY_WRONG, "it is not a key"));
@@ -112,10 +115,11 @@ async fn log_in(
     let seconds = LOGIN_LASTS.as_secs();
     let value = login.seal(ring.login_secret());
     let cookie = cookie(&shared, &value, seconds);
-    let caller = Caller { who: Who::Login { id, name, csrf: login.csrf }, scopes: caller.scopes };
+    let who = Who::Login { id, name, csrf: login.csrf, ends_at_ms: login.ends_at_ms };
+    let caller = Caller { who, scopes: caller.scopes };
     let database = shared.stores.database();
     let address = asker.address.to_string();
-    shared.access.record(database, (&caller, &address), "login", ("dashboard", "")).await?;
+    shared.access.try_record(database, (&caller, &address), "login", ("dashboard", "")).await;
     Ok(([(header::SET_COOKIE, cookie)], Json(SessionAnswer::of(Some(&caller)))))
 }
 
