@@ -154,7 +154,12 @@ impl NodeArgs {
             }
             None => String::from_utf8_lossy(&body[..body.len().min(500)]).trim().to_owned(),
         };
-        CliError::new(exit, format!("{} answered {}: {text}", self.shown_url(), status.as_u16()))
+        let hint = match (status, &self.key) {
+            (StatusCode::UNAUTHORIZED, None) => "; give the key in SKEP_API_KEY",
+            _ => "",
+        };
+        let code = status.as_u16();
+        CliError::new(exit, format!("{} answered {code}: {text}{hint}", self.shown_url()))
     }
 
     /// The address without what somebody may have put before an `@`.

@@ -170,7 +170,8 @@ async fn create(arguments: &CreateArgs, output: Output) -> Result<Exit, CliError
         Output::Table => {
             output::line(&created.secret);
             output::warning(&format!(
-                "this is {}'s key ({}); it is not shown again",
+                "this is the key of {} ({}); it is not shown again. Programs send it as \
+                 `Authorization: Bearer KEY`, the command line reads it from SKEP_API_KEY",
                 created.key.name, created.key.id
             ));
         }
