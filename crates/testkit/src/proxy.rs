@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ struct Shared {
     target: SocketAddr,
     weather: Mutex<Weather>,
     changed: Condvar,
+    passed: AtomicU64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -40,6 +42,7 @@ impl Proxy {
             target,
             weather: Mutex::new(Weather::default()),
             changed: Condvar::new(),
+            passed: AtomicU64::new(0),
         });
         let accepting = shared.clone();
         std::thread::spawn(move || accept(&listener, &accepting));
@@ -49,6 +52,11 @@ impl Proxy {
     /// Where it listens.
     pub fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// Bytes that have arrived at the other side so far, in both directions together.
+    pub fn passed(&self) -> u64 {
+        self.shared.passed.load(Ordering::Acquire)
     }
 
     /// Ends every connection and every new one at once, until [`Proxy::heal`].
@@ -166,6 +174,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, born: u64) {
         if !shared.pass(born, deadline) || to.write_all(&chunk[..read]).is_err() {
             break;
         }
+        shared.passed.fetch_add(read as u64, Ordering::Release);
     }
     let _ = to.shutdown(Shutdown::Write);
 }

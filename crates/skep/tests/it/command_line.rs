@@ -173,3 +173,57 @@ fn a_bench_keeps_the_contract_of_runs() {
     assert_eq!(code, 74, "{log}");
     assert!(log.contains("/nowhere"), "{log}");
 }
+
+#[test]
+fn the_doctor_finds_trouble_and_says_what_to_do() {
+    let folder = Folder::new("cli");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let doctor = ["doctor", "--json", "--listen", &listen];
+    let findings = |more: &[&str], expected: i32| {
+        let (ended, log) = run(folder.path(), &[&doctor[..], more].concat());
+        assert_eq!(ended.code, expected, "{log}");
+        let all: Vec<serde_json::Value> = serde_json::from_str(&log).expect("is JSON");
+        move |check: &str| {
+            let one = all.iter().find(|one| one["check"] == check).expect(check);
+            (one["result"].as_str().expect("text").to_owned(), one.to_string())
+        }
+    };
+    let healthy = findings(&[], 0);
+    for check in ["settings", "data folder", "port", "database", "access"] {
+        assert_eq!(healthy(check).0, "ok", "{}", healthy(check).1);
+    }
+    assert!(!folder.join("skep-data").exists(), "looking makes nothing");
+
+    let away = format!("postgres://skep@127.0.0.1:{}/none", free_port());
+    let trouble = findings(&["--database", &away, "--data", "/proc/nowhere"], 1);
+    for check in ["database", "data folder"] {
+        let (result, text) = trouble(check);
+        assert_eq!(result, "wrong", "{text}");
+        assert!(text.contains("do_this"), "{text}");
+    }
+    let database = skep_testkit::Postgres::shared().database();
+    let url = database.url();
+    let fresh = findings(&["--database", &url, "--coordination", "redis://127.0.0.1:1"], 1);
+    assert_eq!(fresh("clock").0, "ok");
+    assert_eq!(fresh("database").0, "ok");
+    assert_eq!(fresh("redis").0, "wrong");
+    let (ended, log) = run(folder.path(), &["doctor", "--listen", "0.0.0.0:0"]);
+    assert_eq!(ended.code, 1, "{log}");
+    assert!(log.contains("skep keys create"), "{log}");
+}
+
+#[test]
+fn every_error_code_is_explained_and_a_slip_is_met_with_a_suggestion() {
+    for code in skep::http::CODES {
+        let (ended, text) = in_empty_folder(&["explain", code.name]);
+        assert_eq!(ended, 0);
+        assert!(text.contains(code.name) && text.contains("What to do"), "{text}");
+    }
+    let (ended, text) = in_empty_folder(&["explain", "E_KEY_MISING"]);
+    assert_eq!(ended, 64);
+    assert!(text.contains("did you mean E_KEY_MISSING?"), "{text}");
+    let (ended, text) = in_empty_folder(&["explain", "--json"]);
+    assert_eq!(ended, 0);
+    let all: Vec<serde_json::Value> = serde_json::from_str(&text).expect("is JSON");
+    assert_eq!(all.len(), skep::http::CODES.len());
+}

@@ -1,7 +1,7 @@
 //! Redis when it is there, away, hostile and back.
 
 use skep_store::{Lua, Outcome, Redis, RedisOptions, StoreError};
-use skep_testkit::Proxy;
+use skep_testkit::{Proxy, eventually};
 use std::time::{Duration, Instant};
 
 fn connect(url: &str) -> Redis {
@@ -94,7 +94,7 @@ async fn a_server_that_never_answers_leaves_an_unknown_outcome_within_the_limit(
     assert_eq!(add_three(&redis, &lua).await.expect("runs"), 9);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_lost_on_the_way_leaves_an_unknown_outcome() {
     let server = skep_testkit::Redis::start();
     let proxy = Proxy::start(server.address());
@@ -104,11 +104,15 @@ async fn an_answer_lost_on_the_way_leaves_an_unknown_outcome() {
     through.ask().await.expect("it is there");
     // The server has the call and has not looked at it yet when the way back is cut.
     server.pause();
-    let (error, ()) = tokio::join!(add_three(&through, &lua), async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        proxy.cut();
+    let before = proxy.passed();
+    let calling = tokio::spawn({
+        let through = through.clone();
+        async move { add_three(&through, &add()).await }
     });
-    assert_eq!(error.expect_err("it is cut").outcome(), Outcome::Unknown);
+    eventually("the call has arrived", || (proxy.passed() > before).then_some(()));
+    proxy.cut();
+    let error = calling.await.expect("ends").expect_err("it is cut");
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
     server.resume();
     let jar: i64 = direct.command(::redis::cmd("GET").arg("jar")).await.expect("asks");
     assert_eq!(jar, 6, "the doubt was right: it ran");
