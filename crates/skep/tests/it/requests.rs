@@ -127,6 +127,22 @@ fn a_client_that_dawdles_is_sent_away() {
 }
 
 #[test]
+fn a_client_that_does_not_read_its_answers_is_sent_away() {
+    let folder = Folder::new("requests");
+    let node = start(&folder, &["--set", "api.idle_timeout=300ms"]);
+    let mut stream = TcpStream::connect(node.address()).expect("connects");
+    let wait = std::time::Duration::from_millis(300);
+    stream.set_write_timeout(Some(wait)).expect("a timeout can be set");
+    let request = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
+    // Until the buffers of both sides are full and nothing moves any more.
+    while stream.write_all(&request).is_ok() {}
+    skep_testkit::eventually("only the one who asks is connected", || {
+        let metrics = node.get("/metrics").body;
+        metrics.contains("\nskep_http_connections 1\n").then_some(())
+    });
+}
+
+#[test]
 fn paths_and_methods_that_are_not_there_are_problems_too() {
     let folder = Folder::new("requests");
     let node = start(&folder, &[]);
