@@ -1,5 +1,6 @@
 //! Reading requests, with errors in the API's own form.
 
+use super::guard::peer;
 use super::problem::{self, Problem};
 use crate::access::{Caller, Who, redact};
 use axum::extract::rejection::JsonRejection;
@@ -69,10 +70,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Asker {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        let info = parts.extensions.get::<axum::extract::ConnectInfo<std::net::SocketAddr>>();
         Ok(Asker {
             caller: parts.extensions.get::<Caller>().cloned(),
-            address: info.map_or(IpAddr::from([0, 0, 0, 0]), |info| info.0.ip().to_canonical()),
+            address: peer(&parts.extensions),
         })
     }
 }

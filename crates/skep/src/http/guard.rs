@@ -2,11 +2,11 @@
 
 use super::problem::{self, Code, Problem};
 use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex, redact};
-use crate::node::Shared;
+use crate::node::{Shared, panic_message};
 use crate::settings::{ByteSize, Value};
 use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -90,8 +90,8 @@ impl Needs {
 }
 
 /// The address of whoever opened the connection.
-pub fn peer(request: &Request) -> IpAddr {
-    let info = request.extensions().get::<ConnectInfo<SocketAddr>>();
+pub fn peer(extensions: &Extensions) -> IpAddr {
+    let info = extensions.get::<ConnectInfo<SocketAddr>>();
     info.map_or(IpAddr::from([0, 0, 0, 0]), |info| info.0.ip().to_canonical())
 }
 
@@ -107,7 +107,7 @@ pub async fn guard(
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let address = peer(&request);
+    let address = peer(request.extensions());
     let need = needs.of(&method, route);
 
     let body_max = match need {
@@ -133,7 +133,7 @@ pub async fn guard(
                 let most = PUBLIC_BODY_BYTES_MAX as usize;
                 request = request.map(|body| Body::new(Limited::new(body, most)));
             }
-            answer(&shared, request, next).await
+            within(shared.settings.api.request_timeout, &id, next.run(request)).await
         }
     };
 
@@ -153,14 +153,15 @@ pub async fn guard(
     response
 }
 
-/// Runs the route, within its time, and survives its panic.
-async fn answer(shared: &Shared, request: Request, next: Next) -> Response {
-    let limit = shared.settings.api.request_timeout;
-    let answered = AssertUnwindSafe(next.run(request)).catch_unwind();
-    match tokio::time::timeout(limit, answered).await {
+/// Waits for a route's answer for so long, and survives its panic.
+async fn within(limit: Duration, id: &str, route: impl Future<Output = Response>) -> Response {
+    match tokio::time::timeout(limit, AssertUnwindSafe(route).catch_unwind()).await {
         Ok(Ok(response)) => response,
-        Ok(Err(_)) => Problem::new(&problem::E_INTERNAL, "the route panicked; the log says more")
-            .into_response(),
+        Ok(Err(panic)) => {
+            tracing::error!(id, panic = panic_message(panic.as_ref()), "a route panicked");
+            Problem::new(&problem::E_INTERNAL, "the route panicked; the log says more")
+                .into_response()
+        }
         Err(_) => {
             let detail = format!("it was not finished within {limit:?}");
             Problem::new(&problem::E_TIMEOUT, detail).into_response()
@@ -383,4 +384,21 @@ fn add_headers(response: &mut Response, id: &str) {
         headers.insert(name, HeaderValue::from_static(value));
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_route_that_panics_or_never_ends_is_answered_for() {
+        let good = within(LIMIT, "r-1", async { "fine".into_response() }).await;
+        assert_eq!(good.status(), 200);
+        let panics = within(LIMIT, "r-2", async { panic!("no honey") }).await;
+        assert_eq!(panics.status(), 500);
+        let never = within(LIMIT, "r-3", std::future::pending()).await;
+        assert_eq!(never.status(), 408);
+    }
 }

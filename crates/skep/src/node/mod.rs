@@ -7,7 +7,7 @@ mod services;
 
 pub use keeper::{Exposed, StoreEnded};
 pub use metrics::{Metrics, ProcessNow, process_now};
-pub use services::{Cause, Failure, Services};
+pub use services::{Cause, Failure, Services, panic_message};
 
 use crate::access::Access;
 use crate::http::{Certificate, CertificateFiles, Point, Traffic};
