@@ -26,7 +26,10 @@ async function start() {
     if (session.locked()) return login();
     await enter(false);
   } catch (problem) {
-    if (!problem.silent) main.replaceChildren(pageHead("Skep"), problemNotice(problem, start));
+    if (problem.silent) return;
+    main.replaceChildren(pageHead("Skep"), problemNotice(problem, start));
+    // A node that is starting says when to ask again; nobody should have to press for that.
+    if (problem.retryAfter) setTimeout(start, problem.retryAfter * 1000);
   }
 }
 

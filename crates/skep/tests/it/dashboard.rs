@@ -1,7 +1,7 @@
 //! The dashboard in a real browser.
 
 use crate::common::skep;
-use skep_testkit::{Browser, Folder, Node, Page};
+use skep_testkit::{Browser, Folder, Node, Page, Postgres, Proxy};
 use std::path::PathBuf;
 
 const DESKTOP: (u32, u32) = (1_280, 800);
@@ -169,4 +169,23 @@ fn it_comes_back_by_itself_after_the_node_was_away() {
     page.wait_for("document.getElementById('banner').innerText.trim().length === 0");
     page.wait_for("document.body.innerText.includes('reborn')");
     assert_eq!(again.stop().code, 0);
+}
+
+#[test]
+fn it_waits_for_a_node_that_is_starting_instead_of_asking_for_a_key() {
+    let folder = Folder::new("dashboard");
+    let postgres = Postgres::shared();
+    let database = postgres.database();
+    let proxy = Proxy::start(postgres.address());
+    proxy.cut();
+    let url = database.url_through(proxy.port());
+    let node = Node::start_unready(skep(), &folder.join("data"), &["--database", &url]);
+    let session = node.get("/api/v1/session");
+    assert_eq!((session.status, session.json()["code"].as_str()), (503, Some("E_STARTING")));
+    let mut browser = Browser::start();
+    let mut page = browser.open(&node.url("/"), DESKTOP);
+    page.wait_for("document.body.innerText.includes('still starting')");
+    proxy.heal();
+    page.wait_for("document.querySelector('h1')?.textContent === 'Overview'");
+    assert_eq!(node.stop().code, 0);
 }

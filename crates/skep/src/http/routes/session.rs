@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -65,10 +66,26 @@ impl SessionAnswer {
 /// Who I am to this node
 #[utoipa::path(
     get, path = "/api/v1/session", tag = "access", extensions(("x-scope" = json!("none"))),
-    responses((status = 200, description = "Who asks, or that nobody does", body = SessionAnswer))
+    responses(
+        (status = 200, description = "Who asks, or that nobody does", body = SessionAnswer),
+        (status = 503, description = "The keys were not read yet", body = ProblemBody)
+    )
 )]
-async fn show(asker: Asker) -> Json<SessionAnswer> {
-    Json(SessionAnswer::of(asker.caller.as_ref()))
+async fn show(
+    State(shared): State<Arc<Shared>>,
+    asker: Asker,
+) -> Result<Json<SessionAnswer>, Problem> {
+    // Before the keys are read nobody can be told whether one is needed: a dashboard that
+    // believed so would fall back to its login for good.
+    if asker.caller.is_none() && shared.access.ring().is_none() {
+        return Err(starting());
+    }
+    Ok(Json(SessionAnswer::of(asker.caller.as_ref())))
+}
+
+fn starting() -> Problem {
+    Problem::new(&problem::E_STARTING, "the database was not reached yet")
+        .retry_after(Duration::from_secs(1))
 }
 
 /// What somebody logs in with.
@@ -94,7 +111,7 @@ async fn log_in(
     Body(body): Body<LoginBody>,
 ) -> Result<([(HeaderName, String); 1], Json<SessionAnswer>), Problem> {
     let Some(ring) = shared.access.ring() else {
-        return Err(Problem::new(&problem::E_STARTING, "the database was not reached yet"));
+        return Err(starting());
     };
     // The right key is always let in: many may share an address with somebody who guesses.
     let admitted = ring.admit_key(body.key.trim(), now_ms());
