@@ -33,6 +33,7 @@
 pub mod backoff;
 mod chance;
 mod id;
+pub mod pools;
 mod reason;
 pub mod throttle;
 mod time;

@@ -1,0 +1,172 @@
+//! The end of the pools: finish, then tell what could not be finished.
+
+use super::{DRAINING, Engine, OPEN, STOPPED};
+use crate::lane::count;
+use crate::later::Due;
+use crate::letters::Cause;
+use crate::seat::Occupant;
+use crate::task::Record;
+use serde::Serialize;
+use skep_policy::Time;
+use skep_policy::pools::{Class, Tier};
+use std::sync::atomic::Ordering;
+
+/// A task that was accepted and not done when the pools stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// Its id.
+    pub id: u64,
+    /// Its tier.
+    pub tier: Tier,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Whether it was running, and was told to stop.
+    pub running: bool,
+}
+
+impl Engine {
+    /// Takes nothing new from now on, and finishes what there is, the most urgent first.
+    pub fn drain(&self, now: Time) {
+        let ordering = Ordering::SeqCst;
+        let _ = self.phase.compare_exchange(OPEN, DRAINING, ordering, ordering);
+        // Retries do not wait for their time any more.
+        self.tick(now);
+        self.wake_all();
+        for lane in &self.lanes {
+            lane.room.bell.notify_waiters();
+        }
+    }
+
+    fn wake_all(&self) {
+        for index in 0..self.seats.len() {
+            if !matches!(self.seats[index].state().occupant, Occupant::Nobody) {
+                self.wake(index);
+            }
+        }
+    }
+
+    /// Workers that are still there, abandoned ones not counted.
+    pub fn workers(&self) -> u32 {
+        let own: u32 = self.lanes.iter().map(|lane| lane.workers.load(Ordering::SeqCst)).sum();
+        own + self.shared.workers_of(Class::Express) + self.shared.workers_of(Class::Background)
+    }
+
+    /// Whether every accepted task has ended.
+    pub fn is_drained(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.waiting() == 0)
+            && self.seats.iter().all(|seat| {
+                !matches!(seat.state().occupant, Occupant::Running(_) | Occupant::Abandoned { .. })
+            })
+    }
+
+    /// Stops: what waits is dropped and told, what runs is told to stop.
+    pub fn stop(&self, now: Time) -> Vec<Dropped> {
+        self.phase.store(STOPPED, Ordering::SeqCst);
+        let mut dropped = Vec::new();
+        for seat in &self.seats {
+            let mut state = seat.state();
+            let generation = state.generation;
+            let (Occupant::Running(running) | Occupant::Abandoned { running }) =
+                &mut state.occupant
+            else {
+                continue;
+            };
+            seat.cancelled.fetch_max(generation, Ordering::SeqCst);
+            if running.record.is_some() {
+                let (id, tier, kind) = (running.id, running.tier, running.kind);
+                dropped.push(Dropped { id, tier, kind, running: true });
+            }
+        }
+        for (tier, record) in self.empty() {
+            let (id, kind) = (record.id(), record.kind);
+            dropped.push(Dropped { id, tier, kind, running: false });
+            self.drop_unstarted(tier, record, now);
+        }
+        self.wake_all();
+        for lane in &self.lanes {
+            lane.room.bell.notify_waiters();
+        }
+        dropped.sort_by_key(|one| (one.tier, one.id));
+        dropped
+    }
+
+    /// Takes out what somebody submitted while the pools were stopped. Returns the task with this
+    /// id, if it is among them.
+    pub(crate) fn sweep(&self, own: Option<u64>, now: Time) -> Option<Record> {
+        let mut found = None;
+        for (tier, record) in self.empty() {
+            if Some(record.id()) == own {
+                found = Some(record);
+            } else {
+                self.drop_unstarted(tier, record, now);
+            }
+        }
+        found
+    }
+
+    fn drop_unstarted(&self, tier: Tier, record: Record, now: Time) {
+        count(&self.lane(tier).counts.dropped);
+        self.bury(tier, record, Cause::Shutdown, now);
+    }
+
+    fn empty(&self) -> Vec<(Tier, Record)> {
+        let mut all = Vec::new();
+        for due in self.later.take_due(Time::from_nanos(u64::MAX - 1), true) {
+            if let Due::Retry(tier, record) = due {
+                self.lane(tier).let_go();
+                all.push((tier, record));
+            }
+        }
+        for tier in Tier::ALL {
+            all.extend(self.lane(tier).empty().into_iter().map(|record| (tier, record)));
+        }
+        all
+    }
+
+    /// Whether nothing new is taken.
+    pub fn is_closed(&self) -> bool {
+        self.phase() != OPEN
+    }
+
+    /// Looks at every tier.
+    pub fn look_at_all(&self, now: Time) {
+        for tier in Tier::ALL {
+            self.evaluate(tier, now);
+        }
+    }
+
+    /// Nobody waits for anything here any more.
+    pub fn finish(&self) {
+        self.finished.store(true, Ordering::SeqCst);
+        self.hands.wake_timer();
+    }
+
+    /// Whether the timer can go too.
+    pub fn is_over(&self) -> bool {
+        self.finished.load(Ordering::SeqCst)
+            || (self.phase() == DRAINING && self.workers() == 0 && self.is_drained())
+    }
+
+    /// Tasks whose threads have not come back.
+    pub fn still_running(&self) -> usize {
+        let runs = |occupant: &Occupant| {
+            matches!(occupant, Occupant::Running(_) | Occupant::Abandoned { .. })
+        };
+        self.seats.iter().filter(|seat| runs(&seat.state().occupant)).count()
+    }
+
+    /// What a thread still holds when the pools stop becomes a dead letter: nobody will wait for it.
+    pub fn give_up_running(&self, now: Time) {
+        for seat in &self.seats {
+            let held = match &mut seat.state().occupant {
+                Occupant::Running(running) | Occupant::Abandoned { running } => {
+                    running.record.take().map(|record| (running.tier, record))
+                }
+                Occupant::Nobody | Occupant::Worker => None,
+            };
+            if let Some((tier, record)) = held {
+                self.drop_unstarted(tier, record, now);
+            }
+        }
+    }
+}
