@@ -4,6 +4,7 @@
 //   root.append(plot.element); plot.set(history); plot.add({ at: Date.now(), ok: 3 }); ... plot.destroy();
 //
 // A point is { at: milliseconds, [key]: number or null }. null, or a pause longer than `gap`, breaks the line.
+// A mark is an event that belongs to a line: { at, key, text, down: pointing down? }, read at the crosshair.
 
 import { freshId, h, setText, svg } from "./dom.js";
 import { clock, dateTime, duration } from "./format.js";
@@ -12,6 +13,9 @@ import { timeTicks, valueTicks } from "./scale.js";
 const TOP = 10;
 const BOTTOM = 24;
 const RIGHT = 10;
+// A mark this near to the cursor is read, so many at once.
+const NEAR = 6;
+const READ = 3;
 
 /**
  * series: [{ key, label, color: 1..6 or "bad", area: fill below?, dash: dashed? }].
@@ -19,6 +23,7 @@ const RIGHT = 10;
  */
 export function chart({ title, unit, series, span = 300000, gap = 3500, height = 200, floor = 0, empty = "No data yet" }) {
   let points = [];
+  let marks = [];
   let width = 0;
   let scale = null;
   let cursor = null; // { at } follows a moment (keyboard), { x } stays under the pointer
@@ -28,10 +33,11 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
 
   const grid = svg("g", { class: "chart-grid" });
   const cross = svg("g", { class: "chart-cross" }, svg("line"), lines.map((line) => line.dot));
-  const picture = svg("svg", { role: "img", height }, grid, lines.map((line) => [line.area, line.path]), cross);
+  const picture = svg("svg", { role: "img", height }, grid, lines.map((line) => [line.area, line.path]), lines.map((line) => line.marks), cross);
   const note = h("p", { class: "chart-empty" }, empty);
   const tipTime = h("div", { class: "dim" });
-  const tip = h("div", { class: "chart-tip", hidden: true }, tipTime, lines.map((line) => line.tip));
+  const tipMarks = h("div", { class: "chart-tip-marks" });
+  const tip = h("div", { class: "chart-tip", hidden: true }, tipTime, lines.map((line) => line.tip), tipMarks);
   // A slider is what screen readers know as "move through values with the arrow keys".
   const handle = h("div", {
     class: "chart-handle", role: "slider", tabindex: "0", "aria-label": `${title}: values over time`,
@@ -88,7 +94,10 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
     picture.setAttribute("width", width);
     picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
     drawGrid(ticks, labels, hasData);
-    for (const line of lines) line.draw(points, scale, gap);
+    for (const line of lines) {
+      line.draw(points, scale, gap);
+      line.drawMarks(marks, scale);
+    }
     drawCursor(hasData);
     describe(hasData, shown);
   }
@@ -123,8 +132,18 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
     return Math.abs(points[low].at - at) <= Math.abs(points[high].at - at) ? low : high;
   }
 
+  const visible = () => marks.filter((mark) => lines.some((line) => line.shown && line.key === mark.key));
+
+  // What the marks beside the cursor say.
+  function toRead() {
+    const x = cursor?.at ? scale.x(cursor.at) : cursor?.x;
+    const near = visible().filter((mark) => Math.abs(scale.x(mark.at) - x) <= NEAR).map((mark) => mark.text);
+    return near.length > READ ? [...near.slice(0, READ), `and ${near.length - READ} more`] : near;
+  }
+
   function drawCursor(hasData) {
     const index = hasData ? chosen() : null;
+    const texts = toRead();
     cross.classList.toggle("on", index !== null);
     tip.hidden = index === null;
     const one = points[index ?? points.length - 1];
@@ -133,17 +152,18 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
       handle.setAttribute("aria-valuemax", points.at(-1).at);
       handle.setAttribute("aria-valuenow", one.at);
       const values = lines.filter((line) => line.shown).map((line) => `${line.label} ${unit.write(one[line.key])}`);
-      handle.setAttribute("aria-valuetext", `${moment(one.at)}: ${values.join(", ")}`);
+      handle.setAttribute("aria-valuetext", `${moment(one.at)}: ${[values.join(", "), ...texts].join(". ")}`);
     }
     if (index === null) return;
     const x = scale.x(one.at);
     const hair = cross.firstChild;
     for (const [name, value] of Object.entries({ x1: x, x2: x, y1: TOP, y2: height - BOTTOM })) hair.setAttribute(name, value);
     setText(tipTime, moment(one.at));
+    setText(tipMarks, texts.join("\n"));
     for (const line of lines) line.mark(one, x, scale, unit);
     // On the side with more room, so that it never hides the point or leaves the card.
-    const space = tip.offsetWidth + 14;
-    tip.style.transform = `translate(${Math.max(0, x > width / 2 ? x - space : x + 14)}px, ${TOP}px)`;
+    const wide = tip.offsetWidth;
+    tip.style.transform = `translate(${Math.max(0, Math.min(x > width / 2 ? x - wide - 14 : x + 14, width - wide))}px, ${TOP}px)`;
   }
 
   function describe(hasData, shown) {
@@ -174,10 +194,19 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
     schedule();
   }
 
+  // With Shift, from mark to mark.
+  function leap(left) {
+    const from = cursor?.at ?? points.at(-1)?.at;
+    const mark = left ? visible().findLast((one) => one.at < from) : visible().find((one) => one.at > from);
+    if (mark) cursor = { at: mark.at };
+    schedule();
+  }
+
   function key(event) {
     const here = chosen() ?? points.length - 1;
     const steps = { ArrowLeft: here - 1, ArrowDown: here - 1, ArrowRight: here + 1, ArrowUp: here + 1, PageUp: here + 30, PageDown: here - 30, Home: 0, End: points.length - 1 };
     if (event.key === "Escape") release(event);
+    else if (event.shiftKey && /^Arrow(Left|Right)$/.test(event.key)) leap(event.key === "ArrowLeft");
     else if (event.key in steps) move(steps[event.key]);
     else return;
     event.preventDefault();
@@ -186,6 +215,7 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
   function trim() {
     const oldest = (points.at(-1)?.at ?? 0) - span;
     points = points.filter((one) => one.at >= oldest);
+    marks = marks.filter((one) => one.at >= oldest);
     schedule();
   }
 
@@ -201,6 +231,11 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
     add(one) {
       if (points.length && one.at <= points.at(-1).at) return;
       points.push(one);
+      trim();
+    },
+    /** Takes `given`, oldest first, in place of all marks. */
+    mark(given) {
+      marks = given;
       trim();
     },
     destroy() {
@@ -220,6 +255,7 @@ class Line {
     };
     this.path = paint(svg("path", { class: dash ? "chart-line dash" : "chart-line" }));
     this.area = area ? paint(svg("path", { class: "chart-area" })) : [];
+    this.marks = paint(svg("path", { class: "chart-mark" }));
     this.dot = paint(svg("circle", { r: 4 }));
     const swatch = () => paint(h("span", { class: dash ? "swatch dash" : "swatch" }));
     this.latest = h("span", { class: "num" });
@@ -251,6 +287,12 @@ class Line {
     close();
     this.path.setAttribute("d", stroke);
     if (this.area.setAttribute) this.area.setAttribute("d", filled);
+  }
+
+  // Small triangles above the lines.
+  drawMarks(marks, scale) {
+    const own = this.shown ? marks.filter((mark) => mark.key === this.key && mark.at >= scale.begin) : [];
+    this.marks.setAttribute("d", own.map((mark) => `M${scale.x(mark.at).toFixed(1)} ${mark.down ? "9l-4-7h8z" : "2l-4 7h8z"}`).join(""));
   }
 
   mark(one, x, scale, unit) {

@@ -141,3 +141,6 @@ function seen() {
 document.addEventListener("visibilitychange", seen);
 seen(); // a tab can be opened in the background
 addEventListener("online", retryNow);
+// A page kept for the back button must not keep its connections: six are all there are.
+addEventListener("pagehide", () => { for (const stream of streams.values()) stream.shut(); });
+addEventListener("pageshow", retryNow);

@@ -6,11 +6,14 @@ export function where() {
   return { path: path.startsWith("/") ? path : "/", params: new URLSearchParams(query) };
 }
 
-/** The link to a view; empty parameters are left out. */
-export function link(path, params = {}) {
+/** A path with its parameters; empty ones are left out. */
+export function withQuery(path, params) {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value)).toString();
-  return `#${path}${query ? `?${query}` : ""}`;
+  return query ? `${path}?${query}` : path;
 }
+
+/** The link to a view. */
+export const link = (path, params = {}) => `#${withQuery(path, params)}`;
 
 /** Notes the state of the present view in its address, without opening it anew. */
 export function noteParams(params) {

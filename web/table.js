@@ -3,7 +3,7 @@
 
 import { h } from "./dom.js";
 
-/** columns: [{ title, cell: (row) => text or element, class }]. empty: what an empty table says. */
+/** columns: [{ title, cell: (row) => text or element, class }]. empty: what an empty table says, or a function that knows. */
 export function table({ label, columns, empty, rowClass = () => null }) {
   const body = h("tbody", { role: "rowgroup" });
   const head = h("tr", { role: "row" }, columns.map(({ title, class: name }) => h("th", { role: "columnheader", scope: "col", class: name }, title)));
@@ -21,7 +21,7 @@ export function table({ label, columns, empty, rowClass = () => null }) {
     element,
     set(rows) {
       grid.setAttribute("aria-busy", "false");
-      body.replaceChildren(...(rows.length ? rows.map(build) : [wide(h("p", { class: "empty" }, empty))]));
+      body.replaceChildren(...(rows.length ? rows.map(build) : [wide(h("p", { class: "empty" }, typeof empty === "function" ? empty() : empty))]));
     },
     append(rows) {
       body.append(...rows.map(build));

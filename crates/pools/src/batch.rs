@@ -5,7 +5,7 @@
 //! is tried again as a whole; one that fails for good is split until the entry at fault stands
 //! alone, and only that one is given up.
 
-use crate::handle::{Pools, SubmitError};
+use crate::handle::{Pools, SubmitError, WeakPools};
 use crate::later::Alarm;
 use crate::sync::{Mutex, lock};
 use crate::task::{Context, Failure, Outcome, Task};
@@ -102,7 +102,8 @@ pub struct BatchTotals {
 }
 
 struct Desk<T> {
-    pools: Pools,
+    /// Not held: what the pools keep may itself collect entries.
+    pools: WeakPools,
     options: BatchOptions,
     tray: Mutex<Tray<T>>,
     changed: Notify,
@@ -120,6 +121,10 @@ struct Tray<T> {
     tries: u32,
     /// A task is on its way to hand entries on.
     going: bool,
+    /// Somebody waits for everything to be handed on, whatever its age.
+    hurry: bool,
+    /// The pools have stopped.
+    closed: bool,
     totals: BatchTotals,
 }
 
@@ -142,10 +147,12 @@ impl<T: Send + Sync + 'static> Batcher<T> {
             current: None,
             tries: 0,
             going: false,
+            hurry: false,
+            closed: false,
             totals: BatchTotals::default(),
         };
         let desk = Arc::new_cyclic(|own| Desk {
-            pools: pools.clone(),
+            pools: pools.downgrade(),
             options,
             tray: Mutex::new(tray),
             changed: Notify::new(),
@@ -167,35 +174,60 @@ impl<T: Send + Sync + 'static> Batcher<T> {
         dropped.is_none()
     }
 
-    /// Takes an entry; waits while too many wait.
-    pub async fn push(&self, entry: T) {
+    /// Takes an entry; waits while too many wait. `false` if the pools have stopped and nobody will
+    /// ever make room.
+    pub async fn push(&self, entry: T) -> bool {
         let mut entry = entry;
         loop {
             let mut changed = pin!(self.desk.changed.notified());
             changed.as_mut().enable();
-            let refused = self.desk.take(&mut lock(&self.desk.tray), entry);
-            entry = match refused {
-                Ok(()) => return,
-                Err(entry) => entry,
+            entry = {
+                let mut tray = lock(&self.desk.tray);
+                match self.desk.take(&mut tray, entry) {
+                    Ok(()) => return true,
+                    Err(_) if tray.closed => {
+                        tray.totals.dropped += 1;
+                        return false;
+                    }
+                    Err(entry) => entry,
+                }
             };
             changed.await;
         }
     }
 
-    /// Hands on what waits, without waiting for its age, and returns when nothing waits any more.
-    pub async fn flush(&self) {
+    /// Hands on what waits, without waiting for its age, and returns when nothing waits any more;
+    /// `false` if the pools stopped before that.
+    pub async fn flush(&self) -> bool {
         loop {
             let mut changed = pin!(self.desk.changed.notified());
             changed.as_mut().enable();
             {
                 let mut tray = lock(&self.desk.tray);
                 if tray.waiting.is_empty() && tray.current.is_none() {
-                    return;
+                    return true;
                 }
+                tray.hurry = true;
                 self.desk.go(&mut tray);
+                if tray.closed {
+                    return false;
+                }
             }
             changed.await;
         }
+    }
+
+    /// Takes out what still waits, for whoever writes it when the pools have ended.
+    pub fn take_left(&self) -> Vec<T>
+    where
+        T: Clone,
+    {
+        let mut tray = lock(&self.desk.tray);
+        let current = tray.current.take();
+        let on_the_way = current.iter().flat_map(|(all, done)| all[*done..].iter().cloned());
+        let mut left: Vec<T> = on_the_way.collect();
+        left.extend(tray.waiting.drain(..));
+        left
     }
 
     /// What it has done so far.
@@ -228,7 +260,9 @@ impl<T: Send + Sync + 'static> Desk<T> {
 
     fn look_at(&self, at: Time) {
         let own: Weak<dyn Alarm> = self.own.clone();
-        self.pools.alarm(at, own);
+        if let Some(pools) = self.pools.upgrade() {
+            pools.alarm(at, own);
+        }
     }
 
     /// Sends a task to hand entries on, if none is on its way.
@@ -236,18 +270,26 @@ impl<T: Send + Sync + 'static> Desk<T> {
         if tray.going {
             return;
         }
-        let Some(own) = self.own.upgrade() else { return };
+        let (Some(own), Some(pools)) = (self.own.upgrade(), self.pools.upgrade()) else {
+            return self.close(tray);
+        };
         let task = Task::future(self.options.kind, move |context| {
             let own = own.clone();
             async move { own.hand_on(context).await }
         })
         .retries(u32::MAX);
-        match self.pools.try_submit(self.options.tier, task) {
+        match pools.try_submit(self.options.tier, task) {
             Ok(_) => tray.going = true,
             // The queue is full: the entries wait here, and are offered again soon.
             Err(SubmitError::Full(_)) => self.look_at(self.pools.now() + self.options.age / 4),
-            Err(SubmitError::Stopped(_)) => self.changed.notify_waiters(),
+            Err(SubmitError::Stopped(_)) => self.close(tray),
         }
+    }
+
+    /// Nothing will be handed on any more; what waits is for [`Batcher::take_left`].
+    fn close(&self, tray: &mut Tray<T>) {
+        tray.closed = true;
+        self.changed.notify_waiters();
     }
 
     /// Hands on batch after batch until there is nothing that cannot wait.
@@ -284,9 +326,11 @@ impl<T: Send + Sync + 'static> Desk<T> {
             let now = self.pools.now();
             let due = tray.waiting.len() >= self.options.entries
                 || now >= tray.oldest + self.options.age
-                || self.pools.is_stopping();
+                || tray.hurry
+                || self.pools.upgrade().is_none_or(|pools| pools.is_stopping());
             if tray.waiting.is_empty() || !due {
                 tray.going = false;
+                tray.hurry = false;
                 if !tray.waiting.is_empty() {
                     self.look_at(tray.oldest + self.options.age);
                 }

@@ -255,9 +255,14 @@ impl Pools {
         lock(&self.inner.handlers).insert(kind, Arc::new(handler));
     }
 
-    /// Sets who keeps dead letters beyond the life of the process; `false` if somebody does.
-    pub fn keep_letters_in(&self, book: Arc<dyn LetterBook>) -> bool {
-        self.inner.engine.letters.keep_in(book)
+    /// Sets who keeps dead letters beyond the life of the process, until the pools are shut down.
+    pub fn keep_letters_in(&self, book: Arc<dyn LetterBook>) {
+        self.inner.engine.letters.keep_in(Some(book));
+    }
+
+    /// The pools, without keeping them running.
+    pub(crate) fn downgrade(&self) -> WeakPools {
+        WeakPools { inner: Arc::downgrade(&self.inner), clock: self.inner.world.clock.clone() }
     }
 
     /// The dead letters of a tier, the oldest first.
@@ -372,7 +377,6 @@ impl Pools {
             }
             if engine.workers() == 0 {
                 // Something came between the last worker's look and its end.
-                engine.tick(self.now());
                 engine.look_at_all(self.now());
             }
             false
@@ -419,6 +423,22 @@ struct Bell(Notify);
 impl Alarm for Bell {
     fn ring(&self, _now: Time) {
         self.0.notify_one();
+    }
+}
+
+/// Pools that run only as long as somebody else holds them.
+pub(crate) struct WeakPools {
+    inner: Weak<Inner>,
+    clock: Arc<dyn Clock>,
+}
+
+impl WeakPools {
+    pub fn upgrade(&self) -> Option<Pools> {
+        self.inner.upgrade().map(|inner| Pools { inner })
+    }
+
+    pub fn now(&self) -> Time {
+        self.clock.now()
     }
 }
 

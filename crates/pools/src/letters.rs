@@ -8,7 +8,7 @@ use skep_policy::Time;
 use skep_policy::pools::Tier;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Why a task was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ pub struct Letters {
     kept: [Mutex<VecDeque<Letter>>; 4],
     kept_max: usize,
     forgotten: AtomicU64,
-    book: OnceLock<Arc<dyn LetterBook>>,
+    book: Mutex<Option<Arc<dyn LetterBook>>>,
 }
 
 impl Letters {
@@ -137,17 +137,22 @@ impl Letters {
             kept: std::array::from_fn(|_| Mutex::new(VecDeque::new())),
             kept_max,
             forgotten: AtomicU64::new(0),
-            book: OnceLock::new(),
+            book: Mutex::new(None),
         }
     }
 
-    /// Sets who keeps letters for longer; `false` if somebody does already.
-    pub fn keep_in(&self, book: Arc<dyn LetterBook>) -> bool {
-        self.book.set(book).is_ok()
+    /// Sets who keeps letters for longer.
+    pub fn keep_in(&self, book: Option<Arc<dyn LetterBook>>) {
+        let old = std::mem::replace(&mut *lock(&self.book), book);
+        drop(old);
+    }
+
+    fn book(&self) -> Option<Arc<dyn LetterBook>> {
+        lock(&self.book).clone()
     }
 
     pub(crate) fn bury(&self, letter: Letter) {
-        if let Some(book) = self.book.get() {
+        if let Some(book) = self.book() {
             book.died(&letter);
         }
         let mut kept = lock(&self.kept[letter.tier.index()]);
@@ -162,7 +167,7 @@ impl Letters {
     }
 
     pub(crate) fn done_after_all(&self, id: u64) {
-        if let Some(book) = self.book.get() {
+        if let Some(book) = self.book() {
             book.done_after_all(id);
         }
     }

@@ -39,3 +39,4 @@ pub mod logging;
 pub mod node;
 pub mod report;
 pub mod settings;
+pub mod work;

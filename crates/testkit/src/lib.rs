@@ -4,6 +4,7 @@
 //!   its own for each test.
 //! * [`Process`]: a spawned program whose log is kept, that can be waited for by what it prints,
 //!   stopped, continued and killed. [`Node`] is a `skep serve`.
+//! * [`Receiver`]: an HTTP server that keeps what it is sent.
 //! * [`Proxy`]: a loopback connection that can be cut, frozen, delayed and throttled.
 //! * [`Browser`]: a headless Chromium that shows pages, and [`certificates`] for TLS.
 //! * [`FakeClock`]: a clock that a test moves.
@@ -22,6 +23,7 @@ mod postgres;
 mod process;
 pub mod programs;
 mod proxy;
+mod receiver;
 mod redis;
 
 pub use browser::{Browser, Page};
@@ -31,6 +33,7 @@ pub use node::Node;
 pub use postgres::{Postgres, SHARED_POSTGRES, TestDatabase};
 pub use process::{Ended, Process};
 pub use proxy::Proxy;
+pub use receiver::{Received, Receiver};
 pub use redis::Redis;
 
 use std::net::TcpListener;

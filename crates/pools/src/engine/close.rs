@@ -30,7 +30,7 @@ impl Engine {
         let ordering = Ordering::SeqCst;
         let _ = self.phase.compare_exchange(OPEN, DRAINING, ordering, ordering);
         // Retries do not wait for their time any more.
-        self.tick(now);
+        self.hurry(now);
         self.wake_all();
         for lane in &self.lanes {
             lane.room.bell.notify_waiters();
@@ -128,8 +128,9 @@ impl Engine {
         self.phase() != OPEN
     }
 
-    /// Looks at every tier.
+    /// Looks at every tier, also at what waits for a retry.
     pub fn look_at_all(&self, now: Time) {
+        self.hurry(now);
         for tier in Tier::ALL {
             self.evaluate(tier, now);
         }
@@ -137,6 +138,8 @@ impl Engine {
 
     /// Nobody waits for anything here any more.
     pub fn finish(&self) {
+        // Threads that do not come back keep the engine, but nobody else through it.
+        self.letters.keep_in(None);
         self.finished.store(true, Ordering::SeqCst);
         self.hands.wake_timer();
     }

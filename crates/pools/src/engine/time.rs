@@ -1,6 +1,6 @@
 //! What the passing of time does: retries fall due, threads that do not come back are given up.
 
-use super::{Engine, OPEN, STOPPED};
+use super::{Engine, STOPPED};
 use crate::journal::{Action, Pool};
 use crate::lane::count;
 use crate::later::Due;
@@ -14,7 +14,23 @@ impl Engine {
     /// Does what is due, and says when to call again.
     pub fn tick(&self, now: Time) -> Option<Time> {
         self.later.begin_look();
-        for due in self.later.take_due(now, self.phase() != OPEN) {
+        self.do_due(self.later.take_due(now, false), now);
+        let mut next = self.later.first();
+        for index in 0..self.seats.len() {
+            if let Some(at) = self.look_at(index, now) {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        self.later.end_look(next)
+    }
+
+    /// Does what is due, and does not let any retry wait for its time.
+    pub(crate) fn hurry(&self, now: Time) {
+        self.do_due(self.later.take_due(now, true), now);
+    }
+
+    fn do_due(&self, due: Vec<Due>, now: Time) {
+        for due in due {
             match due {
                 Due::Retry(tier, record) => {
                     record.queued_again(now);
@@ -30,13 +46,6 @@ impl Engine {
                 }
             }
         }
-        let mut next = self.later.first();
-        for index in 0..self.seats.len() {
-            if let Some(at) = self.look_at(index, now) {
-                next = Some(next.map_or(at, |next| next.min(at)));
-            }
-        }
-        self.later.end_look(next)
     }
 
     /// Looks whether a worker's time is over. Returns when to look again.

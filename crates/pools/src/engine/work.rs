@@ -30,6 +30,8 @@ pub struct Worker {
     tasks: u32,
 }
 
+/// The most that a task waits for its retry while the pools drain.
+const DRAIN_RETRY_WAIT_MAX: Duration = Duration::from_millis(100);
 /// A look at the queue would cost more than tasks shorter than this.
 const SHORT: Duration = Duration::from_micros(10);
 /// After so many of them a worker looks anyway.
@@ -467,14 +469,11 @@ impl Engine {
         }
         count(&lane.counts.retried);
         lane.hold();
-        if self.phase() == DRAINING {
-            record.queued_again(now);
-            lane.put_back(record);
-            return;
-        }
         let wait =
             backoff::wait_before_attempt(failed, &lane.options.backoff, &mut *lock(&self.chance));
-        let due = now + wait.chosen;
+        // Whoever drains the pools waits, but what fails at once must not be tried without end.
+        let most = if self.phase() == DRAINING { DRAIN_RETRY_WAIT_MAX } else { Duration::MAX };
+        let due = now + wait.chosen.min(most);
         self.later.add(due, Due::Retry(tier, record));
         self.remember(due);
     }

@@ -52,6 +52,25 @@ impl NodeArgs {
         path: &str,
         body: Option<serde_json::Value>,
     ) -> Result<T, CliError> {
+        let body = self.ask(method, path, body).await?;
+        serde_json::from_slice(&body).map_err(|error| {
+            let url = self.shown_url();
+            let message = format!("{url} answered something else than a node would: {error}");
+            CliError::new(Exit::Unavailable, message)
+        })
+    }
+
+    /// Sends a request whose answer has nothing to read.
+    pub async fn tell(&self, method: Method, path: &str) -> Result<(), CliError> {
+        self.ask(method, path, None).await.map(|_| ())
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<serde_json::Value>,
+    ) -> Result<Bytes, CliError> {
         let body = body.map(|value| Bytes::from(value.to_string()));
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.send(method, path, body));
         let (status, body) = answer.await.unwrap_or_else(|_| {
@@ -61,11 +80,7 @@ impl NodeArgs {
         if !status.is_success() {
             return Err(self.refusal(status, &body));
         }
-        serde_json::from_slice(&body).map_err(|error| {
-            let url = self.shown_url();
-            let message = format!("{url} answered something else than a node would: {error}");
-            CliError::new(Exit::Unavailable, message)
-        })
+        Ok(body)
     }
 
     async fn send(

@@ -1,5 +1,6 @@
 //! The command line: one program, a verb for each thing to do.
 
+mod access;
 mod audit;
 mod bench;
 mod client;
@@ -12,6 +13,7 @@ mod keys;
 mod log;
 mod migrate;
 mod output;
+mod pools;
 mod serve;
 mod settings_args;
 mod status;
@@ -78,6 +80,11 @@ pub enum Verb {
     Keys(keys::KeysVerb),
     /// Show who changed what
     Audit(audit::AuditArgs),
+    /// Show the requests that nodes have answered
+    Access(access::AccessArgs),
+    /// Look at the worker pools and their dead letters
+    #[command(subcommand)]
+    Pools(pools::PoolsVerb),
     /// Change what a running node logs
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -113,6 +120,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Doctor(arguments) => doctor::run(&arguments, output),
         Verb::Keys(verb) => keys::run(&verb, output),
         Verb::Audit(arguments) => audit::run(&arguments, output),
+        Verb::Access(arguments) => access::run(&arguments, output),
+        Verb::Pools(verb) => pools::run(&verb, output),
         Verb::Log(verb) => log::run(&verb, output),
         Verb::Explain(arguments) => explain::run(&arguments, output),
         Verb::Config(verb) => config::run(&verb, output),

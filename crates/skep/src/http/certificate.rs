@@ -34,7 +34,7 @@ pub struct Files {
 }
 
 /// When the files were last changed, as far as can be seen.
-type Stamp = [Option<(SystemTime, u64)>; 2];
+pub type Stamp = [Option<(SystemTime, u64)>; 2];
 
 struct Loaded {
     config: Arc<ServerConfig>,

@@ -4,6 +4,7 @@ use super::problem::{self, Code, Problem};
 use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex, redact};
 use crate::node::{Shared, panic_message};
 use crate::settings::{ByteSize, Value};
+use crate::work::AccessEntry;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -116,8 +117,11 @@ pub async fn guard(
     };
     let admitted = check_length(body_max, request.headers())
         .and_then(|()| admit(&shared, need, &request, address));
+    let access_log = shared.work.access_log.as_ref().filter(|_| is_kept(route));
     let actor = match &admitted {
-        Ok(Some(caller)) if shared.settings.log.access => Some(caller.actor()),
+        Ok(Some(caller)) if shared.settings.log.access || access_log.is_some() => {
+            Some(caller.actor())
+        }
         _ => None,
     };
     let mut response = match admitted {
@@ -140,17 +144,40 @@ pub async fn guard(
     let (took, status) = (started.elapsed(), response.status().as_u16());
     drop(in_flight);
     shared.traffic.count(known_method(&method), route.unwrap_or("-"), status, took);
-    if shared.settings.log.access {
-        let ms = format_args!("{:.3}", took.as_secs_f64() * 1e3);
+    if shared.settings.log.access || access_log.is_some() {
         let end = uri.path().floor_char_boundary(LOGGED_PATH_BYTES_MAX);
         let (path, actor) = (redact(&uri.path()[..end]), actor.as_deref().unwrap_or("-"));
         let path = &*path;
-        tracing::info!(
-            target: "skep::access", %method, path, status, %ms, %address, id, actor, "request"
-        );
+        if shared.settings.log.access {
+            let ms = format_args!("{:.3}", took.as_secs_f64() * 1e3);
+            tracing::info!(
+                target: "skep::access", %method, path, status, %ms, %address, id, actor, "request"
+            );
+        }
+        if let Some(log) = access_log {
+            log.push_or_drop(AccessEntry {
+                id: 0,
+                at_ms: now_ms(),
+                node: shared.name.to_string(),
+                method: known_method(&method).to_owned(),
+                path: path.to_owned(),
+                status: i64::from(status),
+                duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+                address: address.to_string(),
+                actor: actor.to_owned(),
+                request_id: id.clone(),
+            });
+        }
     }
     add_headers(&mut response, &id);
     response
+}
+
+/// Probes, scrapes and the dashboard's own files would fill the access log with what nobody asks
+/// about; they are counted in the metrics.
+fn is_kept(route: Option<&str>) -> bool {
+    let uninteresting = |prefix: &&str| route.is_some_and(|route| route.starts_with(prefix));
+    route != Some("/") && !["/health", "/metrics", "/assets"].iter().any(|one| uninteresting(&one))
 }
 
 /// Waits for a route's answer for so long, and survives its panic.

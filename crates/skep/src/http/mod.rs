@@ -16,9 +16,15 @@ mod routes;
 mod server;
 mod traffic;
 
-pub use certificate::{Certificate, Files as CertificateFiles, LOOK_EVERY as CERTIFICATE_LOOK};
+pub use certificate::{
+    Certificate, Files as CertificateFiles, LOOK_EVERY as CERTIFICATE_LOOK,
+    Stamp as CertificateStamp,
+};
 pub use problem::{CODES, Code, Problem};
-pub use routes::{AuditAnswer, CreateBody, CreatedAnswer, KeysAnswer, NodeAnswer, StoreAnswer};
+pub use routes::{
+    AccessAnswer, AuditAnswer, CreateBody, CreatedAnswer, KeysAnswer, LetterView, LettersAnswer,
+    NodeAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StoreAnswer, StuckAnswer,
+};
 pub use traffic::{Point, Traffic};
 
 use crate::access::redact;

@@ -49,10 +49,15 @@ codes! {
     E_KEY_REVOKED 401 "The key was revoked";
     E_KEY_UNKNOWN 404 "There is no such key";
     E_KEY_WRONG 401 "The key is not known here";
+    E_LETTER_BUSY 409 "The dead letter is being tried again";
+    E_LETTER_KEPT_ONLY 409 "The dead letter cannot be tried again";
+    E_LETTER_UNKNOWN 404 "There is no such dead letter";
     E_LOGIN_OVER 401 "The login is over";
     E_LOGIN_TOO_OFTEN 429 "Too many failed logins";
     E_METHOD 405 "The path does not have this method";
     E_NOT_FOUND 404 "There is nothing at this path";
+    E_POOL_FULL 503 "The pool is full";
+    E_POOL_UNKNOWN 404 "There is no such pool";
     E_QUERY_INVALID 400 "A parameter has a value it cannot have";
     E_SCOPE 403 "The key may not do this";
     E_STARTING 503 "The node is still starting";

@@ -1,11 +1,13 @@
 //! What a node counts about itself, in a registry of its own.
 
 use crate::http::Traffic;
+use crate::work::{PoolCollector, Work};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use skep_store::Stores;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -21,8 +23,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry with the node's own metrics, those of its port and of its stores.
-    pub fn new(stores: &Stores, traffic: &Traffic) -> Self {
+    /// A registry with the node's own metrics, those of its port, its stores and its pools.
+    pub fn new(stores: &Stores, traffic: &Traffic, work: &Arc<Work>) -> Self {
         let mut registry = Registry::default();
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("skep_build", "The version that runs", version);
@@ -50,6 +52,7 @@ impl Metrics {
         );
         traffic.register(&mut registry);
         stores.register_metrics(&mut registry);
+        registry.register_collector(Box::new(PoolCollector::new(work.clone())));
         Metrics {
             registry,
             uptime,

@@ -12,6 +12,7 @@ pub use services::{Cause, Failure, Services, panic_message};
 use crate::access::Access;
 use crate::http::{Certificate, CertificateFiles, Point, Traffic};
 use crate::settings::Settings;
+use crate::work::Work;
 use anyhow::Context;
 use keeper::StoreKeeper;
 use serde::Serialize;
@@ -25,7 +26,7 @@ use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The tables of all parts. A part that keeps something adds its own.
-pub const SCHEMAS: &[Schema] = &[SCHEMA, crate::access::SCHEMA];
+pub const SCHEMAS: &[Schema] = &[SCHEMA, crate::access::SCHEMA, crate::work::SCHEMA];
 
 /// How long one look at the stores serves everybody who asks for it.
 const HEALTH_MAX_AGE: Duration = Duration::from_secs(1);
@@ -57,6 +58,7 @@ pub struct Shared {
     pub metrics: Metrics,
     pub traffic: Traffic,
     pub access: Access,
+    pub work: Arc<Work>,
     /// What the port is encrypted with, if it is.
     pub certificate: Option<Arc<Certificate>>,
     /// The last second of the port's life.
@@ -146,10 +148,13 @@ impl Node {
         let (set_state, state) = watch::channel(State::Starting("opening the stores".to_owned()));
         let (set_point, latest_point) = watch::channel(Point::default());
         let traffic = Traffic::new();
+        let name = settings.node.name.clone().unwrap_or_else(|| default_name(address));
+        let work = Arc::new(Work::start(&settings, &stores, name.as_str(), &state)?);
         let shared = Arc::new(Shared {
-            name: settings.node.name.clone().unwrap_or_else(|| default_name(address)),
+            name,
             address,
-            metrics: Metrics::new(&stores, &traffic),
+            metrics: Metrics::new(&stores, &traffic, &work),
+            work,
             traffic,
             access: Access::new(clock.clone()),
             certificate,
@@ -216,11 +221,16 @@ async fn run(
     services
         .start("traffic", CHORE_STOP_LIMIT, |stop| chores::count_seconds(chore, set_point, stop));
     if let Some(certificate) = shared.certificate.clone() {
+        let chore = shared.clone();
         services.start("certificate", CHORE_STOP_LIMIT, |stop| {
-            chores::watch_certificate(certificate, stop)
+            chores::watch_certificate(chore, certificate, stop)
         });
     }
     let drain_limit = shared.settings.shutdown.drain_timeout + CHORE_STOP_LIMIT;
+    // Stops after the port, whose last requests it writes down, and before the stores.
+    let chore = shared.clone();
+    let work_limit = 2 * drain_limit + crate::work::LAST_WRITES_LIMIT;
+    services.start("work", work_limit, |stop| crate::work::run(chore, stop));
     services.start("http", drain_limit, |stop| crate::http::serve(listener, shared, stop));
     services.run(&stop, || drop(set_state.send_replace(State::Draining))).await
 }

@@ -8,13 +8,83 @@ pub struct Alias {
     pub key: &'static str,
     /// Turns what is written there into what Skep reads, for example a bare number into `…ms`.
     pub convert: fn(&str) -> String,
+    /// A newer name for the same setting is in [`ALIASES`] too, and wins.
+    pub is_older: bool,
 }
 
-/// All of them. Whoever adds a setting that another system had adds its name here.
-pub const ALIASES: &[Alias] = &[
-    Alias { name: "LOG_LEVEL", key: "log.level", convert: log_level },
-    Alias { name: "LOG_FORMAT", key: "log.format", convert: log_format },
+const fn alias(name: &'static str, key: &'static str) -> Alias {
+    Alias { name, key, convert: str::to_owned, is_older: false }
+}
+
+/// The names of a tier's settings.
+macro_rules! tier_aliases {
+    ($upper:literal, $lower:literal) => {
+        [
+            alias(concat!("WORKER_", $upper, "_MIN"), concat!("pools.", $lower, ".min")),
+            alias(concat!("WORKER_", $upper, "_MAX"), concat!("pools.", $lower, ".max")),
+            alias(concat!("WORKER_", $upper, "_QUEUE"), concat!("pools.", $lower, ".queue")),
+            Alias {
+                is_older: true,
+                ..alias(
+                    concat!("WORKER_", $upper, "_TASKS_PER_WORKER"),
+                    concat!("pools.", $lower, ".scale_up_ratio"),
+                )
+            },
+            alias(
+                concat!("WORKER_", $upper, "_SCALE_UP_RATIO"),
+                concat!("pools.", $lower, ".scale_up_ratio"),
+            ),
+            alias(
+                concat!("WORKER_", $upper, "_SCALE_DOWN_RATIO"),
+                concat!("pools.", $lower, ".scale_down_ratio"),
+            ),
+            alias(
+                concat!("WORKER_", $upper, "_OVERFLOW_RATIO"),
+                concat!("pools.", $lower, ".overflow_ratio"),
+            ),
+            alias(
+                concat!("WORKER_", $upper, "_IDLE_TIMEOUT"),
+                concat!("pools.", $lower, ".idle_timeout"),
+            ),
+            alias(
+                concat!("WORKER_", $upper, "_TASK_TIMEOUT"),
+                concat!("pools.", $lower, ".task_timeout"),
+            ),
+            alias(
+                concat!("WORKER_", $upper, "_MAX_RETRIES"),
+                concat!("pools.", $lower, ".max_retries"),
+            ),
+        ]
+    };
+}
+
+/// All of them, by part. Whoever adds a setting that another system had adds its name here.
+pub const ALIASES: &[&[Alias]] = &[
+    &[
+        Alias { convert: log_level, ..alias("LOG_LEVEL", "log.level") },
+        Alias { convert: log_format, ..alias("LOG_FORMAT", "log.format") },
+    ],
+    &tier_aliases!("CRITICAL", "critical"),
+    &tier_aliases!("HIGH", "high"),
+    &tier_aliases!("NORMAL", "normal"),
+    &tier_aliases!("LOW", "low"),
+    &[
+        alias("WORKER_SHARED_MIN", "pools.shared.min"),
+        alias("WORKER_SHARED_MAX", "pools.shared.max"),
+        alias("WORKER_SHARED_STEAL_THRESHOLD", "pools.shared.steal_threshold"),
+        alias("WORKER_SHARED_IDLE_TIMEOUT", "pools.shared.idle_timeout"),
+        alias("WORKER_IDLE_TIMEOUT", "pools.idle_timeout"),
+        alias("WORKER_RETRY_BASE", "pools.retry_base"),
+        alias("WORKER_BACKGROUND_CPU", "pools.background_processors"),
+        alias("WORKER_POOLS_ENABLED", "pools.enabled"),
+        alias("WORKER_AUTO_CONFIGURE", "pools.auto_configure"),
+    ],
 ];
+
+/// All of them, one after the other.
+pub fn aliases() -> impl Iterator<Item = &'static Alias> {
+    ALIASES.iter().copied().flatten()
+}
 
 /// The names that other systems have for the same levels.
 fn log_level(text: &str) -> String {

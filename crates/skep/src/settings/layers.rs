@@ -1,6 +1,6 @@
 //! Where values come from: `skep.toml`, then the environment, then flags, each over the last.
 
-use super::aliases::{ALIASES, Alias};
+use super::aliases::{Alias, aliases};
 use super::suggest;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -136,12 +136,18 @@ impl Layers {
         known: &[&str],
     ) {
         let mut canonical = BTreeMap::new();
+        let mut found: Vec<(&Alias, String)> = Vec::new();
         for (name, text) in variables {
-            if let Some(alias) = ALIASES.iter().find(|alias| alias.name == name) {
-                self.add_alias(alias, &text);
+            if let Some(alias) = aliases().find(|alias| alias.name == name) {
+                found.push((alias, text));
             } else if name.starts_with(PREFIX) && !is_not_a_setting(&name) {
                 canonical.insert(name, text);
             }
+        }
+        // The older ones first, so that the newer win.
+        found.sort_by_key(|(alias, _)| (!alias.is_older, alias.name));
+        for (alias, text) in found {
+            self.add_alias(alias, &text);
         }
         // After the aliases, so that the canonical name wins.
         for (name, text) in canonical {
@@ -164,7 +170,13 @@ impl Layers {
     fn add_alias(&mut self, alias: &Alias, text: &str) {
         let origin = Origin::Environment(alias.name.to_owned());
         let text = (alias.convert)(text);
-        self.values.insert(alias.key.to_owned(), Typed { text, origin });
+        let typed = Typed { text, origin: origin.clone() };
+        if let Some(Typed { origin: Origin::Environment(older), .. }) =
+            self.values.insert(alias.key.to_owned(), typed)
+        {
+            let message = format!("it wins over {older}, its older name, which is set too");
+            self.warnings.push(Problem { origin, message });
+        }
     }
 
     /// Adds what the environment of this process sets.

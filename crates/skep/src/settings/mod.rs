@@ -10,14 +10,16 @@
 
 mod aliases;
 mod layers;
+mod pools;
 mod section;
 mod suggest;
 mod value;
 
-pub use aliases::{ALIASES, Alias};
+pub use aliases::{Alias, aliases};
 pub use layers::{Layers, Origin, Problem, environment_name};
+pub use pools::AllPoolSettings;
 pub use section::Effective;
-pub use value::{ByteSize, LogFormat, LogLevel, Origins, Value};
+pub use value::{ByteSize, LogFormat, LogLevel, Origins, Secret, Urls, Value};
 
 pub use suggest::nearest;
 
@@ -98,6 +100,29 @@ section! {
 }
 
 section! {
+    /// The access log in the database.
+    pub struct AccessLogSettings in "access_log" {
+        /// Whether requests are kept in the database, those for health, metrics and the dashboard's
+        /// own files not.
+        enabled: bool = true;
+        /// How long they are kept.
+        keep: Duration = hours(7 * 24), in ms(1_000)..=hours(10 * 365 * 24);
+        /// Entries that may wait to be written; more are dropped and counted.
+        waiting_max: usize = 20_000, in 100..=10_000_000;
+    }
+}
+
+section! {
+    /// Alerts.
+    pub struct AlertSettings in "alerts" {
+        /// Addresses that are told when an alert fires or ends, separated by commas.
+        webhooks: Urls = Urls::default();
+        /// What the messages are signed with; needed with `alerts.webhooks`.
+        secret: Option<Secret> = None;
+    }
+}
+
+section! {
     /// Stopping.
     pub struct ShutdownSettings in "shutdown" {
         /// How long requests in progress may take to finish after the node was asked to stop.
@@ -174,6 +199,9 @@ pub struct Settings {
     pub api: ApiSettings,
     pub log: LogSettings,
     pub shutdown: ShutdownSettings,
+    pub access_log: AccessLogSettings,
+    pub alerts: AlertSettings,
+    pub pools: AllPoolSettings,
     pub sqlite: SqliteSettings,
     pub postgres: PostgresSettings,
     pub redis: RedisSettings,
@@ -188,6 +216,9 @@ impl Settings {
             api: ApiSettings::read(reader),
             log: LogSettings::read(reader),
             shutdown: ShutdownSettings::read(reader),
+            access_log: AccessLogSettings::read(reader),
+            alerts: AlertSettings::read(reader),
+            pools: AllPoolSettings::read(reader),
             sqlite: SqliteSettings::read(reader),
             postgres: PostgresSettings::read(reader),
             redis: RedisSettings::read(reader),
@@ -205,6 +236,9 @@ impl Settings {
             ApiSettings::KEYS,
             LogSettings::KEYS,
             ShutdownSettings::KEYS,
+            AccessLogSettings::KEYS,
+            AlertSettings::KEYS,
+            &AllPoolSettings::keys(),
             SqliteSettings::KEYS,
             PostgresSettings::KEYS,
             RedisSettings::KEYS,
@@ -222,6 +256,11 @@ impl Settings {
             if one && other {
                 reader.conflict(set, format!("`{set}` needs `{missing}` beside it"));
             }
+        }
+        if !self.alerts.webhooks.0.is_empty() && self.alerts.secret.is_none() {
+            let message = "`alerts.webhooks` needs `alerts.secret` beside it, so that whoever gets \
+                           a message can see that it is genuine";
+            reader.conflict("alerts.webhooks", message.to_owned());
         }
         if self.retry.base > self.retry.cap {
             reader.conflict(

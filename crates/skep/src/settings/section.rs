@@ -84,6 +84,16 @@ impl Reader {
         value
     }
 
+    /// A setting that nobody set has another value than its default, for this reason.
+    pub fn now_is(&mut self, key: &str, value: String, why: &str) {
+        if let Some(one) = self.effective.iter_mut().find(|one| one.key == key)
+            && !self.layers.values.contains_key(key)
+        {
+            one.value = value;
+            one.origin = why.to_owned();
+        }
+    }
+
     /// Adds a problem of a value that is fine by itself and wrong beside another.
     pub fn conflict(&mut self, key: &str, message: String) {
         let typed = self.layers.values.get(key);

@@ -72,6 +72,68 @@ impl Value for Origins {
     }
 }
 
+/// Web addresses, separated by commas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Urls(pub Vec<String>);
+
+impl Value for Urls {
+    // An address may carry a token.
+    const SECRET: bool = true;
+
+    fn expected() -> String {
+        "addresses such as https://hooks.example/skep, separated by commas".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut urls = Vec::new();
+        for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
+            let uri: hyper::Uri =
+                one.parse().map_err(|_| "one of them is no address".to_owned())?;
+            if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
+                return Err("one of them does not start with http:// or https://".to_owned());
+            }
+            urls.push(one.to_owned());
+        }
+        Ok(Urls(urls))
+    }
+
+    fn show(&self) -> String {
+        let host = |url: &String| {
+            let uri: Option<hyper::Uri> = url.parse().ok();
+            let uri = uri.unwrap_or_default();
+            format!("{}://{}/…", uri.scheme_str().unwrap_or(""), uri.host().unwrap_or(""))
+        };
+        self.0.iter().map(host).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Value for Secret {
+    const SECRET: bool = true;
+
+    fn expected() -> String {
+        "a text of at least 16 characters".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let long_enough = text.chars().count() >= 16;
+        if long_enough { Ok(Secret(text.to_owned())) } else { Err("it is too short".to_owned()) }
+    }
+
+    fn show(&self) -> String {
+        "(set)".to_owned()
+    }
+}
+
 impl Value for bool {
     fn expected() -> String {
         "true or false".to_owned()

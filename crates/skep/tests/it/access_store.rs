@@ -1,27 +1,10 @@
 //! Keys, audit log and secrets, the same in either database.
 
+use crate::common::on_each_database;
 use skep::access::{Access, Caller, NewKey, Who, list_keys};
-use skep::node::SCHEMAS;
-use skep_store::{
-    BootClock, DataFolder, Database, Postgres, PostgresOptions, Sqlite, SqliteOptions,
-};
-use skep_testkit::Folder;
+use skep_store::BootClock;
 use std::sync::Arc;
 use tokio::task::JoinSet;
-
-/// Runs a check on an empty database of each kind.
-async fn on_each_database(check: impl AsyncFn(Database)) {
-    let folder = Folder::new("access-store");
-    let data = Arc::new(DataFolder::open(folder.path()).expect("locks"));
-    let sqlite = Sqlite::open(&data, &SqliteOptions::default()).expect("opens");
-    let server = skep_testkit::Postgres::shared().database();
-    let url = server.url().parse().expect("an address");
-    let postgres = Postgres::new(&url, &PostgresOptions::default()).expect("a pool");
-    for database in [Database::Sqlite(sqlite), Database::Postgres(postgres)] {
-        database.migrate(SCHEMAS).await.expect("migrates");
-        check(database).await;
-    }
-}
 
 fn new_key(name: &str) -> NewKey {
     let scopes = "push,read".parse().expect("scopes");

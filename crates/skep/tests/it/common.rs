@@ -1,8 +1,11 @@
 //! What the tests of the program share.
 
-use skep_testkit::{Ended, Node, Process};
+use skep::node::SCHEMAS;
+use skep_store::{DataFolder, Database, Postgres, PostgresOptions, Sqlite, SqliteOptions};
+use skep_testkit::{Ended, Folder, Node, Process};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 /// The program.
 pub fn skep() -> &'static Path {
@@ -20,4 +23,18 @@ pub fn command(folder: &Path, arguments: &[&str]) -> Command {
 pub fn run(folder: &Path, arguments: &[&str]) -> (Ended, String) {
     let process = Process::start("skep", &command(folder, arguments), "KILL");
     (process.wait(), process.log())
+}
+
+/// Runs a check on an empty, migrated database of each kind.
+pub async fn on_each_database(check: impl AsyncFn(Database)) {
+    let folder = Folder::new("database");
+    let data = Arc::new(DataFolder::open(folder.path()).expect("locks"));
+    let sqlite = Sqlite::open(&data, &SqliteOptions::default()).expect("opens");
+    let server = skep_testkit::Postgres::shared().database();
+    let url = server.url().parse().expect("an address");
+    let postgres = Postgres::new(&url, &PostgresOptions::default()).expect("a pool");
+    for database in [Database::Sqlite(sqlite), Database::Postgres(postgres)] {
+        database.migrate(SCHEMAS).await.expect("migrates");
+        check(database).await;
+    }
 }

@@ -8,7 +8,7 @@ const DESKTOP: (u32, u32) = (1_280, 800);
 const PHONE: (u32, u32) = (390, 844);
 
 /// Pictures are kept in the build folder, for people to look at.
-fn picture(name: &str) -> PathBuf {
+pub fn picture(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
     std::fs::create_dir_all(&folder).expect("makes");
     folder.join(format!("{name}.png"))
@@ -125,7 +125,7 @@ fn it_fits_a_phone_in_light_and_dark_and_works_by_keyboard() {
     page.wait_for("document.querySelectorAll('.tiles > *').length > 0");
     for scheme in ["light", "dark"] {
         page.prefer(scheme);
-        for path in ["", "keys", "log", "audit", "api"] {
+        for path in ["", "pools", "keys", "log", "audit", "access", "api"] {
             page.go(&node.url(&format!("/#/{path}")));
             page.wait_for("document.querySelector('main h1')");
             let wide = page.eval("document.documentElement.scrollWidth - innerWidth");

@@ -1,6 +1,6 @@
 //! The documentation says what the program does.
 
-use skep::settings::{ALIASES, Layers, environment_name, resolve};
+use skep::settings::{Layers, aliases, environment_name, resolve};
 use skep_store::{CoordinationUrl, Database, DatabaseUrl, Postgres, StoreOptions, Stores};
 use std::path::PathBuf;
 
@@ -45,12 +45,12 @@ fn every_setting_is_in_the_table_of_settings() {
         let name = environment_name(one.key);
         table.push_str(&format!("| `{}` | {default} | `{name}` | {help}{bounds} |\n", one.key));
     }
-    let mut aliases = "| environment | sets |\n|---|---|\n".to_owned();
-    for alias in ALIASES {
-        aliases.push_str(&format!("| `{}` | `{}` |\n", alias.name, alias.key));
+    let mut names = "| environment | sets |\n|---|---|\n".to_owned();
+    for alias in aliases() {
+        names.push_str(&format!("| `{}` | `{}` |\n", alias.name, alias.key));
     }
     let page = with_generated(&read("configuration.md"), "settings", &table);
-    check("configuration.md", &with_generated(&page, "aliases", &aliases));
+    check("configuration.md", &with_generated(&page, "aliases", &names));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,7 +66,10 @@ async fn every_metric_is_in_the_table_of_metrics() {
         assert!(matches!(options.coordination, CoordinationUrl::Database));
         let stores = Stores::open(&options).expect("opens");
         let traffic = skep::http::Traffic::new();
-        let metrics = skep::node::Metrics::new(&stores, &traffic);
+        let settings = resolve(Layers::default()).expect("the defaults are valid").settings;
+        let (_state, ready) = tokio::sync::watch::channel(skep::node::State::Ready);
+        let work = skep::work::Work::start(&settings, &stores, "docs", &ready).expect("starts");
+        let metrics = skep::node::Metrics::new(&stores, &traffic, &std::sync::Arc::new(work));
         // A metric with labels shows once it has a value.
         traffic.count("GET", "/health", 200, std::time::Duration::ZERO);
         texts.push(metrics.render(std::time::Duration::ZERO, &stores, None));

@@ -11,3 +11,5 @@ mod requests;
 mod serve;
 mod tls;
 mod trouble;
+mod work;
+mod work_store;

@@ -67,7 +67,7 @@ struct Process {
     cpu_percent: f64,
 }
 
-/// The node once a second, as server-sent events named `overview`
+/// The node once a second, as server-sent events named `overview` and `pools`
 #[utoipa::path(
     get, path = "/api/v1/live", tag = "node", extensions(("x-scope" = json!("read"))),
     responses(
@@ -80,13 +80,23 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
     let mut points = shared.latest_point.clone();
     // The first one comes at once.
     points.mark_changed();
-    let events = stream::unfold((points, shared.clone()), async |(mut points, shared)| {
+    let seen = shared.work.scaling_since(0).last().map_or(0, |one| one.number);
+    let state = (points, shared.clone(), seen);
+    let events = stream::unfold(state, async |(mut points, shared, seen)| {
         points.changed().await.ok()?;
         let point = *points.borrow_and_update();
         let overview = describe(&shared, point).await;
-        let event = Event::default().event("overview").json_data(&overview).ok()?;
-        Some((event, (points, shared)))
-    });
+        let overview = Event::default().event("overview").json_data(&overview).ok()?;
+        let scaling = shared.work.scaling_since(seen);
+        let seen = scaling.last().map_or(seen, |one| one.number);
+        let pools = serde_json::json!({
+            "at_ms": now_ms(), "pools": shared.work.pools.stats(),
+            "alerts": shared.work.alerts.firing(), "scaling": scaling,
+        });
+        let pools = Event::default().event("pools").json_data(&pools).ok()?;
+        Some((stream::iter([overview, pools]), (points, shared, seen)))
+    })
+    .flatten();
     event_stream(&shared, asker, events)
 }
 

@@ -6,12 +6,16 @@ mod keys;
 mod live;
 mod log;
 mod node;
+mod pools;
 mod session;
 mod web;
 
 pub use audit::AuditAnswer;
 pub use keys::{CreateBody, CreatedAnswer, KeysAnswer};
 pub use node::{NodeAnswer, StoreAnswer};
+pub use pools::{
+    AccessAnswer, LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer,
+};
 
 use crate::node::Shared;
 use std::sync::Arc;
@@ -41,5 +45,6 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(audit::routes())
         .merge(log::routes())
         .merge(live::routes())
+        .merge(pools::routes())
         .merge(web::routes())
 }

@@ -1,0 +1,54 @@
+// A table that the node gives out in pages, newest first: the older rows come when somebody asks for them.
+
+import { api } from "./api.js";
+import { announce, h } from "./dom.js";
+import { problemNotice } from "./notice.js";
+import { withQuery } from "./router.js";
+import { table } from "./table.js";
+
+/**
+ * path: where the rows are asked for. rows: their name in the answer, which also has `next`.
+ * query(): the filters as they are now. The other options are those of table().
+ */
+export function pagedTable({ path, rows, query = () => ({}), limit = 50, signal, ...options }) {
+  let next = null;
+  let turn = 0; // an answer that was overtaken by a newer question is dropped
+  let deep = false;
+  const list = table(options);
+  const older = h("button", { type: "button", onclick: () => load(true) }, "Show older entries");
+  const foot = h("div", { class: "foot" });
+
+  async function load(more = false) {
+    const mine = (turn += 1);
+    try {
+      const answer = await api.get(withQuery(path, { limit, ...query(), before: more ? next : "" }), { signal });
+      if (mine !== turn) return;
+      list[more ? "append" : "set"](answer[rows]);
+      next = answer.next;
+      deep = more;
+      if (more) announce(`${answer[rows].length} older entries`);
+      const end = h("p", { class: "dim", tabindex: "-1" }, "That was the first entry.");
+      const focused = older.contains(document.activeElement);
+      foot.replaceChildren(...(next !== null ? [older] : more ? [end] : []));
+      // The button that had the focus may be gone.
+      if (focused) (next === null ? end : older).focus();
+    } catch (problem) {
+      if (problem.silent || mine !== turn) return;
+      if (more) foot.replaceChildren(older, problemNotice(problem));
+      else list.say(problemNotice(problem, () => load()));
+    }
+  }
+
+  load();
+  return {
+    /** Two elements: the table, and the button below it. */
+    elements: [list.element, foot],
+    load: () => load(),
+    /** Loads anew unless that would take something away from the reader. Was it done? */
+    renew() {
+      if (deep || document.hidden || list.element.contains(document.activeElement) || document.querySelector("dialog[open]")) return false;
+      load();
+      return true;
+    },
+  };
+}
