@@ -24,8 +24,18 @@ pub fn test(arguments: &[&str]) -> Result<(), String> {
         println!("── dependencies: not checked, cargo-deny is not installed");
     }
     run_tests(arguments)?;
+    explore_hand_off()?;
     println!("── all checks passed after {:.0} s", started.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Every interleaving of the pools' hand-off that matters, by loom. In a build folder of its own,
+/// because its flag would make everything else build again.
+fn explore_hand_off() -> Result<(), String> {
+    let mut command = cargo();
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom");
+    let all = ["test", "--package", "skep-pools", "--lib", "--release", "--quiet"];
+    step("the hand-off, explored", command.args(all))
 }
 
 fn run_tests(arguments: &[&str]) -> Result<(), String> {

@@ -17,7 +17,8 @@ impl Node {
     pub fn command(skep: &Path) -> Command {
         let mut command = Command::new(skep);
         for (name, _) in std::env::vars() {
-            if name.starts_with("SKEP_") || name == "LOG_LEVEL" || name == "LOG_FORMAT" {
+            let ours = ["SKEP_", "WORKER_", "LOG_LEVEL", "LOG_FORMAT"];
+            if ours.iter().any(|start| name.starts_with(start)) {
                 command.env_remove(name);
             }
         }

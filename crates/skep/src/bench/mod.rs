@@ -1,5 +1,6 @@
 //! Measurements of Skep that need no other crate beside it.
 
+pub mod pools;
 pub mod store;
 
 /// The middle one.

@@ -2,10 +2,10 @@
 
 use super::output::{self, Output};
 use super::{CliError, Exit};
-use crate::bench::store;
+use crate::bench::{pools, store};
 use crate::report::Report;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What to measure.
@@ -13,6 +13,28 @@ use std::time::Duration;
 pub enum BenchVerb {
     /// Durable rows a second in the embedded store, against one transaction a call
     Store(StoreArgs),
+    /// Worker pools: throughput and isolation against tokio::spawn, limits, the access log
+    Pools(PoolsArgs),
+}
+
+const POOLS_EXAMPLES: &str = "\
+Examples:
+  skep bench pools --quick
+  skep bench pools --json                      some minutes
+  skep bench pools --folder /var/lib/skep      the disk that matters
+
+--json prints {\"name\", \"ok\", \"figures\", \"failures\"}; the exit code is 0 only if ok.";
+
+#[derive(Args)]
+#[command(after_help = POOLS_EXAMPLES)]
+pub struct PoolsArgs {
+    /// Folder on the disk to measure; a database is made there and removed
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    folder: PathBuf,
+
+    /// Half a minute instead of some minutes
+    #[arg(long)]
+    quick: bool,
 }
 
 const STORE_EXAMPLES: &str = "\
@@ -41,8 +63,10 @@ pub struct StoreArgs {
 }
 
 pub fn run(verb: &BenchVerb, output: Output) -> Result<Exit, CliError> {
-    let BenchVerb::Store(arguments) = verb;
-    let report = bench_store(arguments)?;
+    let report = match verb {
+        BenchVerb::Store(arguments) => bench_store(arguments)?,
+        BenchVerb::Pools(arguments) => bench_pools(arguments)?,
+    };
     match output {
         Output::Json => output::json(&report),
         Output::Table => output::line(&report.to_text()),
@@ -57,13 +81,7 @@ fn bench_store(arguments: &StoreArgs) -> Result<Report, CliError> {
         turn: Duration::from_millis(turn),
         rounds,
     };
-    let folder = tempfile::Builder::new()
-        .prefix("skep-bench-")
-        .tempdir_in(&arguments.folder)
-        .map_err(|error| {
-            let shown = arguments.folder.display();
-            CliError::new(Exit::System, format!("--folder {shown} cannot be used: {error}"))
-        })?;
+    let folder = temporary(&arguments.folder)?;
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|error| CliError::new(Exit::System, format!("cannot start: {error}")))?;
     // Draws itself only on a terminal.
@@ -71,4 +89,23 @@ fn bench_store(arguments: &StoreArgs) -> Result<Report, CliError> {
     let report = runtime.block_on(store::run(folder.path(), &options, || progress.inc(1)));
     progress.finish_and_clear();
     Ok(report?)
+}
+
+fn bench_pools(arguments: &PoolsArgs) -> Result<Report, CliError> {
+    let folder = temporary(&arguments.folder)?;
+    let progress = indicatif::ProgressBar::new_spinner();
+    let options = pools::Options { quick: arguments.quick };
+    let report = pools::run(folder.path(), options, |part| {
+        progress.set_message(part.to_owned());
+        progress.tick();
+    });
+    progress.finish_and_clear();
+    report.map_err(|error| CliError::new(Exit::System, format!("{error:#}")))
+}
+
+fn temporary(folder: &Path) -> Result<tempfile::TempDir, CliError> {
+    tempfile::Builder::new().prefix("skep-bench-").tempdir_in(folder).map_err(|error| {
+        let shown = folder.display();
+        CliError::new(Exit::System, format!("--folder {shown} cannot be used: {error}"))
+    })
 }

@@ -200,3 +200,128 @@ fn the_defaults_of_the_stores_come_through() {
     let expected = StoreOptions::embedded(Path::new("skep-data"));
     assert_eq!(format!("{options:?}"), format!("{expected:?}"));
 }
+
+fn from_environment(pairs: &[(&str, &str)]) -> Result<Loaded, Invalid> {
+    resolve(environment(pairs))
+}
+
+#[test]
+fn the_defaults_of_the_pools_are_the_table_in_the_documentation() {
+    let options = resolve(Layers::default()).expect("is valid").settings.pools.options;
+    let seen = options.tiers.map(|tier| {
+        let rules = tier.rules;
+        (rules.min, rules.max, tier.queue, tier.task_timeout.as_secs(), tier.retries)
+    });
+    assert_eq!(
+        seen,
+        [(1, 4, 100, 5, 1), (1, 6, 500, 30, 3), (1, 1, 200, 60, 5), (1, 1, 100, 120, 5)]
+    );
+    let ratios = options.tiers.map(|tier| {
+        [tier.rules.up, tier.rules.down, tier.rules.overflow].map(|ratio| ratio.to_string())
+    });
+    assert_eq!(ratios[0], ["5.0", "2.0", "5.0"]);
+    assert_eq!(ratios[1], ratios[0]);
+    assert_eq!(ratios[2], ["10.0", "3.0", "5.0"]);
+    assert_eq!(ratios[3], ratios[2]);
+    assert_eq!(options.tiers.map(|tier| tier.idle_timeout.as_secs()), [30, 30, 60, 60]);
+    let shared = options.shared;
+    assert_eq!((shared.min, shared.max, shared.steal_above), (0, 12, 10));
+    assert_eq!(options.shared_idle_timeout.as_secs(), 30);
+}
+
+#[test]
+fn every_name_that_worker_pools_have_elsewhere_is_understood() {
+    let mut variables = Vec::new();
+    for tier in ["CRITICAL", "HIGH", "NORMAL", "LOW"] {
+        for (name, value) in [
+            ("MIN", "2"),
+            ("MAX", "9"),
+            ("QUEUE", "77"),
+            ("SCALE_UP_RATIO", "8.5"),
+            ("SCALE_DOWN_RATIO", "2.5"),
+            ("OVERFLOW_RATIO", "6"),
+            ("TASK_TIMEOUT", "7s"),
+            ("MAX_RETRIES", "4"),
+        ] {
+            variables.push((format!("WORKER_{tier}_{name}"), value));
+        }
+    }
+    for (name, value) in [
+        ("WORKER_SHARED_MIN", "1"),
+        ("WORKER_SHARED_MAX", "5"),
+        ("WORKER_SHARED_STEAL_THRESHOLD", "3"),
+        ("WORKER_IDLE_TIMEOUT", "45s"),
+        ("WORKER_LOW_IDLE_TIMEOUT", "90s"),
+        ("WORKER_POOLS_ENABLED", "1"),
+        ("WORKER_AUTO_CONFIGURE", "1"),
+    ] {
+        variables.push((name.to_owned(), value));
+    }
+    let variables: Vec<(&str, &str)> =
+        variables.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let loaded = from_environment(&variables).expect("is valid");
+    assert_eq!(loaded.warnings, []);
+    let options = loaded.settings.pools.options;
+    for tier in options.tiers {
+        assert_eq!((tier.rules.min, tier.rules.max, tier.queue, tier.retries), (2, 9, 77, 4));
+        assert_eq!((tier.rules.up.thousandths(), tier.rules.down.thousandths()), (8_500, 2_500));
+        assert_eq!((tier.rules.overflow.thousandths(), tier.task_timeout.as_secs()), (6_000, 7));
+    }
+    assert_eq!(options.tiers.map(|tier| tier.idle_timeout.as_secs()), [45, 45, 45, 90]);
+    let shared = options.shared;
+    assert_eq!((shared.min, shared.max, shared.steal_above), (1, 5, 3));
+}
+
+#[test]
+fn tasks_per_worker_is_the_older_name_of_the_scale_up_ratio() {
+    let older = ("WORKER_HIGH_TASKS_PER_WORKER", "7");
+    let loaded = from_environment(&[older]).expect("is valid");
+    assert_eq!(loaded.settings.pools.options.tiers[1].rules.up.to_string(), "7.0");
+    for both in [
+        [older, ("WORKER_HIGH_SCALE_UP_RATIO", "9.0")],
+        [("WORKER_HIGH_SCALE_UP_RATIO", "9.0"), older],
+    ] {
+        let loaded = from_environment(&both).expect("is valid");
+        assert_eq!(loaded.settings.pools.options.tiers[1].rules.up.to_string(), "9.0");
+        let warning = loaded.warnings[0].to_string();
+        assert!(warning.contains("wins over WORKER_HIGH_TASKS_PER_WORKER"), "{warning}");
+    }
+}
+
+#[test]
+fn sizes_follow_the_processors_where_nobody_set_them() {
+    let auto = ("WORKER_AUTO_CONFIGURE", "1");
+    let cores = std::thread::available_parallelism().expect("known").get();
+    let sizes = skep_policy::pools::sizes_for(u16::try_from(cores).expect("small"));
+    let loaded = from_environment(&[auto]).expect("is valid");
+    let options = &loaded.settings.pools.options;
+    assert_eq!(options.tiers[0].rules.max, sizes.critical);
+    assert_eq!((options.tiers[1].rules.max, options.shared.max), (sizes.high, sizes.shared));
+    let (value, origin) = origin_of(&loaded, "pools.critical.max");
+    assert_eq!(value, sizes.critical.to_string());
+    assert!(origin.contains("auto_configure"), "{origin}");
+    let loaded = from_environment(&[auto, ("WORKER_CRITICAL_MAX", "4")]).expect("is valid");
+    assert_eq!(loaded.settings.pools.options.tiers[0].rules.max, 4, "what is set wins");
+}
+
+#[test]
+fn what_no_pool_can_have_is_named_with_what_it_could() {
+    for (name, value, expected) in [
+        ("WORKER_CRITICAL_SCALE_UP_RATIO", "NaN", "a decimal number"),
+        ("WORKER_CRITICAL_SCALE_UP_RATIO", "-1", "a decimal number"),
+        ("WORKER_LOW_MIN", "0", "from 1 to"),
+        ("WORKER_HIGH_MIN", "7", "max (6) cannot be below min (7)"),
+        ("WORKER_HIGH_SCALE_DOWN_RATIO", "3", "it can be at most 2.0"),
+        ("WORKER_HIGH_QUEUE", "5", "the queue (5) must hold from max (6)"),
+        ("WORKER_HIGH_TASK_TIMEOUT", "30", "it has no unit"),
+        ("WORKER_POOLS_ENABLED", "0", "cannot be false"),
+        ("WORKER_BACKGROUND_CPU", "0", "at least 1 processor"),
+        ("SKEP_ALERTS__WEBHOOKS", "ftp://x", "http:// or https://"),
+        ("SKEP_ALERTS__WEBHOOKS", "https://hooks.example/token", "needs `alerts.secret`"),
+        ("SKEP_ALERTS__SECRET", "short", "at least 16 characters"),
+    ] {
+        let problems = from_environment(&[(name, value)]).expect_err(name).to_string();
+        assert!(problems.contains(expected), "{name}={value}: {problems}");
+        assert!(!problems.contains("hooks.example/token"), "{problems}");
+    }
+}
