@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// A submitter that may wait lets others run this often before it sleeps: under load a place is
 /// free again sooner than a sleeper is awake.
@@ -227,7 +228,9 @@ impl Pools {
             Err(SubmitError::Full(task)) => task,
             other => return other,
         };
-        let deadline = Instant::now() + limit;
+        let Some(deadline) = Instant::now().checked_add(limit) else {
+            return self.submit_blocking(tier, task);
+        };
         let room = &self.inner.engine.lane(tier).room;
         let mut task = task;
         loop {
@@ -262,7 +265,7 @@ impl Pools {
 
     /// The pools, without keeping them running.
     pub(crate) fn downgrade(&self) -> WeakPools {
-        WeakPools { inner: Arc::downgrade(&self.inner), clock: self.inner.world.clock.clone() }
+        WeakPools { inner: Arc::downgrade(&self.inner), world: self.inner.world.clone() }
     }
 
     /// The dead letters of a tier, the oldest first.
@@ -361,9 +364,14 @@ impl Pools {
         self.inner.engine.bury_stranger(tier, task, error, self.now());
     }
 
-    pub(crate) fn alarm(&self, at: Time, alarm: Weak<dyn Alarm>) {
-        self.inner.engine.later.add(at, Due::Alarm(alarm));
-        self.inner.engine.remember(at);
+    pub(crate) fn alarm(&self, at: Time, alarm: Arc<dyn Alarm>) {
+        let engine = &self.inner.engine;
+        engine.later.add(at, Due::Alarm(alarm));
+        engine.remember(at);
+        if engine.is_over() {
+            // There may be no timer any more.
+            engine.later.clear();
+        }
     }
 
     /// Takes nothing new, finishes what there is, the most urgent first, and after `limit` drops
@@ -372,30 +380,34 @@ impl Pools {
         let engine = &self.inner.engine;
         engine.drain(self.now());
         let drained = self.until(|| {
-            if engine.is_drained() {
-                return true;
+            if engine.workers() > 0 {
+                // Each may have a task in its hands, also where none can be seen.
+                return false;
             }
-            if engine.workers() == 0 {
+            let drained = engine.is_drained();
+            if !drained {
                 // Something came between the last worker's look and its end.
                 engine.look_at_all(self.now());
             }
-            false
+            drained
         });
         self.within(limit, drained).await;
-        let dropped = engine.stop(self.now());
-        let ended = self.until(|| engine.workers() == 0);
-        self.within(2 * engine.options.grace, ended).await;
+        engine.stop(self.now());
+        let ended = self.until(|| engine.workers() == 0 && engine.is_empty());
+        self.within(engine.options.grace.saturating_mul(2), ended).await;
         engine.give_up_running(self.now());
         engine.finish();
-        Report { dropped, left_behind: engine.still_running() }
+        self.inner.world.gone.notify_waiters();
+        Report { dropped: engine.take_dropped(), left_behind: engine.still_running() }
     }
 
-    /// Waits until `ready`, asked again whenever a worker has gone.
+    /// Waits until `ready`, asked again whenever a worker has gone, or until somebody else has shut
+    /// the pools down: then there is no timer any more.
     async fn until(&self, mut ready: impl FnMut() -> bool) {
         loop {
             let mut gone = pin!(self.inner.world.gone.notified());
             gone.as_mut().enable();
-            if ready() {
+            if ready() || self.inner.engine.is_finished() {
                 return;
             }
             gone.await;
@@ -406,8 +418,7 @@ impl Pools {
     /// pools, so that no other is needed.
     async fn within(&self, limit: Duration, future: impl Future<Output = ()>) {
         let bell = Arc::new(Bell(Notify::new()));
-        let alarm: Arc<dyn Alarm> = bell.clone();
-        self.alarm(self.now() + limit, Arc::downgrade(&alarm));
+        self.alarm(self.now() + limit, bell.clone());
         let mut over = pin!(bell.0.notified());
         let mut future = pin!(future);
         std::future::poll_fn(|cx| {
@@ -429,7 +440,7 @@ impl Alarm for Bell {
 /// Pools that run only as long as somebody else holds them.
 pub(crate) struct WeakPools {
     inner: Weak<Inner>,
-    clock: Arc<dyn Clock>,
+    world: Arc<World>,
 }
 
 impl WeakPools {
@@ -438,7 +449,17 @@ impl WeakPools {
     }
 
     pub fn now(&self) -> Time {
-        self.clock.now()
+        self.world.clock.now()
+    }
+
+    /// Whether somebody has shut them down.
+    pub fn are_finished(&self) -> bool {
+        self.inner.upgrade().is_some_and(|inner| inner.engine.is_finished())
+    }
+
+    /// Rung when a worker has gone, and when they are finished.
+    pub fn gone(&self) -> Notified<'_> {
+        self.world.gone.notified()
     }
 }
 

@@ -161,6 +161,6 @@ mod model {
 
     #[test]
     fn two_workers_and_two_submitters() {
-        explore(2, 2, 1, 3);
+        explore(2, 2, 1, 2);
     }
 }

@@ -8,7 +8,7 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use skep_policy::Time;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 /// A tier's queue and what belongs to it. What submitters write, what workers write and what seldom
@@ -31,6 +31,8 @@ pub struct Lane {
     pub workers: AtomicU32,
     pub abandoned: AtomicU32,
     pub control: Mutex<Control>,
+    /// The timer will look whether a worker is missing.
+    pub is_to_be_checked: AtomicBool,
     pub room: CachePadded<Room>,
     /// Tasks that were offered; each gets its number from here.
     sequence: CachePadded<AtomicU64>,
@@ -102,6 +104,7 @@ impl Lane {
                 no_start_before: Time::ZERO,
                 start_failures: 0,
             }),
+            is_to_be_checked: AtomicBool::new(false),
             room: CachePadded::default(),
             sequence: CachePadded::default(),
             gone_at_least: CachePadded::default(),
@@ -150,13 +153,18 @@ impl Lane {
 
     /// Takes a task in, if fewer than `limit` have a place.
     pub fn admit(&self, record: Record, limit: usize) -> Result<(), Record> {
-        // With nothing held and no reserve the ring itself is the limit.
-        let ring_decides = limit == self.ring.capacity() && self.held.load(Ordering::SeqCst) == 0;
-        if !ring_decides && self.waiting() >= limit {
+        let Some(key) = record.serial_key() else {
+            // With nothing held and no reserve the ring itself is the limit.
+            let ring_decides =
+                limit == self.ring.capacity() && self.held.load(Ordering::SeqCst) == 0;
+            let full = !ring_decides && self.waiting() >= limit;
+            return if full { Err(record) } else { self.ring.push(record) };
+        };
+        let mut keys = lock(&self.keys);
+        // One after the other, because nothing else limits what waits for a key.
+        if self.waiting() >= limit {
             return Err(record);
         }
-        let Some(key) = record.serial_key() else { return self.ring.push(record) };
-        let mut keys = lock(&self.keys);
         if let Some(queue) = keys.get_mut(&key) {
             queue.push_back(record);
             self.held.fetch_add(1, Ordering::SeqCst);
@@ -215,23 +223,25 @@ impl Lane {
 
     /// Takes everything out that waits here, also behind keys.
     pub fn empty(&self) -> Vec<Record> {
-        let mut all: Vec<Record> = std::iter::from_fn(|| self.take()).collect();
+        // Those behind keys first, so that none of them becomes the next one meanwhile.
         let mut keys = lock(&self.keys);
         let mut behind: Vec<Record> = keys.drain().flat_map(|(_, queue)| queue).collect();
         self.held.fetch_sub(behind.len(), Ordering::SeqCst);
         behind.sort_by_key(|record| record.id());
+        let mut all: Vec<Record> = std::iter::from_fn(|| self.take()).collect();
         all.append(&mut behind);
         all
     }
 
     /// Lets somebody in who waits for room. They are let in when a quarter of the queue is free
-    /// rather than at each task: a thread woken for one place would fill it and sleep again.
+    /// rather than at each task: a thread woken for one place would fill it and sleep again. Where
+    /// the rest waits for a retry or a key, and nothing can be started, any place will do.
     pub fn let_in(&self) {
         if self.room.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
         let full = self.options.queue;
-        if self.waiting() <= full - (full / 4).max(1) {
+        if self.waiting() <= full - (full / 4).max(1) || !self.has_work() {
             self.room.bell.notify_one();
         }
     }

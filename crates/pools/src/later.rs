@@ -5,7 +5,7 @@ use crate::task::Record;
 use skep_policy::Time;
 use skep_policy::pools::Tier;
 use std::collections::BTreeMap;
-use std::sync::Weak;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Something that wants to be called at a time.
@@ -20,7 +20,7 @@ pub enum Due {
     /// Look at a tier again, because a thread could not be started.
     Check(Tier),
     /// Call somebody.
-    Alarm(Weak<dyn Alarm>),
+    Alarm(Arc<dyn Alarm>),
 }
 
 /// Everything that waits for its time. One thread sleeps until the first of it.
@@ -66,20 +66,47 @@ impl Later {
         (earlier < u64::MAX).then(|| Time::from_nanos(earlier))
     }
 
-    /// Takes out what is due; everything, if `all`.
+    /// Takes out what is due, and with `all_retries` those that are not due too.
     pub fn take_due(&self, now: Time, all_retries: bool) -> Vec<Due> {
-        let mut due = lock(&self.due);
-        let rest = due.split_off(&(Time::from_nanos(now.as_nanos().saturating_add(1)), 0));
-        let mut taken: Vec<Due> = std::mem::replace(&mut *due, rest).into_values().collect();
+        let mut taken: Vec<Due> = {
+            let mut due = lock(&self.due);
+            let rest = due.split_off(&(Time::from_nanos(now.as_nanos().saturating_add(1)), 0));
+            std::mem::replace(&mut *due, rest).into_values().collect()
+        };
         if all_retries {
-            let retries: Vec<_> = due
-                .iter()
-                .filter(|(_, due)| matches!(due, Due::Retry(..)))
-                .map(|(key, _)| *key)
-                .collect();
-            taken.extend(retries.iter().filter_map(|key| due.remove(key)));
+            let retries = self.take_retries().into_iter();
+            taken.extend(retries.map(|(tier, record)| Due::Retry(tier, record)));
         }
         taken
+    }
+
+    /// Takes out all retries, and leaves what others wait for.
+    pub fn take_retries(&self) -> Vec<(Tier, Record)> {
+        let mut due = lock(&self.due);
+        let (retries, others) = std::mem::take(&mut *due)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(_, due)| matches!(due, Due::Retry(..)));
+        *due = others;
+        let record = |due| match due {
+            Due::Retry(tier, record) => Some((tier, record)),
+            Due::Check(_) | Due::Alarm(_) => None,
+        };
+        retries.into_values().filter_map(record).collect()
+    }
+
+    /// Forgets what nobody will ever come to do. Tasks are not forgotten.
+    pub fn clear(&self) {
+        let forgotten = {
+            let mut due = lock(&self.due);
+            let keep = |due: &Due| matches!(due, Due::Retry(..));
+            let (kept, forgotten) = std::mem::take(&mut *due)
+                .into_iter()
+                .partition::<BTreeMap<_, _>, _>(|(_, one)| keep(one));
+            *due = kept;
+            forgotten
+        };
+        // Not under the lock: with an alarm may go the last handle of the pools.
+        drop(forgotten);
     }
 
     pub fn first(&self) -> Option<Time> {

@@ -1,14 +1,15 @@
 //! Tasks that could not be done.
 
+use crate::guard::{drop_quietly, quietly};
 use crate::journal::wall_clock_ms;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::task::{Record, Task};
 use serde::{Deserialize, Serialize};
 use skep_policy::Time;
 use skep_policy::pools::Tier;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a task was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,6 +66,8 @@ pub struct Letter {
     pub died_at_ms: u64,
     /// What is needed to build it anew.
     pub payload: Option<Arc<[u8]>>,
+    /// It was a letter before, perhaps one that is still kept.
+    again: bool,
     record: Record,
 }
 
@@ -75,6 +78,7 @@ impl Letter {
         let died_at_ms = wall_clock_ms();
         let age = now.since(submitted_at).as_millis() as u64;
         let history = history.unwrap_or_default();
+        let again = history.letter.is_some();
         let id = history.letter.unwrap_or(id);
         record.set_letter(id);
         let wishes = record.wishes.as_ref();
@@ -89,6 +93,7 @@ impl Letter {
             submitted_at_ms: died_at_ms.saturating_sub(age),
             died_at_ms,
             payload: wishes.and_then(|wishes| wishes.payload.clone()),
+            again,
             record: record.clone(),
         }
     }
@@ -114,7 +119,7 @@ impl std::fmt::Debug for Letter {
 }
 
 /// Somebody who keeps dead letters beyond the life of the process. Called by workers, so it must
-/// not wait for anything.
+/// not wait for anything. A panic is nobody's but its own.
 pub trait LetterBook: Send + Sync {
     /// A task was given up, perhaps again.
     fn died(&self, letter: &Letter);
@@ -153,22 +158,31 @@ impl Letters {
 
     pub(crate) fn bury(&self, letter: Letter) {
         if let Some(book) = self.book() {
-            book.died(&letter);
+            let _ = quietly(|| book.died(&letter));
         }
+        let earlier = if letter.again { self.take(letter.id) } else { None };
+        drop_quietly(earlier);
         let mut kept = lock(&self.kept[letter.tier.index()]);
-        kept.retain(|other| other.id != letter.id);
         kept.push_back(letter);
-        if kept.len() > self.kept_max {
-            let oldest = kept.pop_front();
-            self.forgotten.fetch_add(1, Ordering::Relaxed);
+        self.forget(kept);
+    }
+
+    /// Lets the oldest ones go, if there are too many.
+    fn forget(&self, mut kept: MutexGuard<'_, VecDeque<Letter>>) {
+        let too_many = kept.len().saturating_sub(self.kept_max);
+        if too_many > 0 {
+            let oldest: Vec<Letter> = kept.drain(..too_many).collect();
             drop(kept);
-            crate::guard::drop_quietly(oldest);
+            self.forgotten.fetch_add(too_many as u64, Ordering::Relaxed);
+            for letter in oldest {
+                drop_quietly(letter);
+            }
         }
     }
 
     pub(crate) fn done_after_all(&self, id: u64) {
         if let Some(book) = self.book() {
-            book.done_after_all(id);
+            let _ = quietly(|| book.done_after_all(id));
         }
     }
 
@@ -193,7 +207,10 @@ impl Letters {
 
     /// Puts a letter back that could not be submitted.
     pub(crate) fn put_back(&self, letter: Letter) {
-        lock(&self.kept[letter.tier.index()]).push_back(letter);
+        let mut kept = lock(&self.kept[letter.tier.index()]);
+        let place = kept.partition_point(|other| other.died_at_ms < letter.died_at_ms);
+        kept.insert(place, letter);
+        self.forget(kept);
     }
 
     /// Letters that went because there were too many.

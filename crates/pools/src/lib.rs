@@ -45,6 +45,8 @@
 //! threads and with the time as an argument, so that a simulator can drive it; the rest here are
 //! the threads.
 
+// The model checker sees the hand-off alone.
+#[cfg_attr(loom, allow(dead_code))]
 mod handoff;
 mod sync;
 

@@ -92,6 +92,12 @@ impl Options {
             let own = self.tier(tier).problems();
             problems.extend(own.into_iter().map(|problem| format!("{tier}: {problem}")));
         }
+        if self.critical_reserve > QUEUE_MAX {
+            problems.push(format!(
+                "critical: the reserve ({}) is above {QUEUE_MAX} tasks",
+                self.critical_reserve
+            ));
+        }
         if self.shared.max < self.shared.min {
             problems.push(format!(
                 "shared: max ({}) cannot be below min ({})",

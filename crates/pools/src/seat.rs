@@ -59,6 +59,8 @@ pub struct Running {
     pub tier: Tier,
     pub started: Time,
     pub deadline: Time,
+    /// It counts as a busy background task until its thread is back, or is no more.
+    pub busy: bool,
     /// Whether it was told to stop.
     pub told: bool,
 }

@@ -78,7 +78,7 @@ pub struct PoolTotals {
     pub dropped: u64,
     /// Tasks done by shared workers.
     pub stolen: u64,
-    /// Attempts that ended after their thread was given up.
+    /// Attempts that ended after their thread was given up, and before another was started.
     pub late: u64,
     /// Workers that were started.
     pub spawned: u64,

@@ -13,6 +13,7 @@ use crate::sync::{Mutex, lock};
 use crate::task::{Started, Work};
 use skep_policy::pools::{Class, Tier};
 use skep_policy::{Clock, Time};
+use std::cell::Cell;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -120,6 +121,19 @@ fn niceness(home: Home, class: Class) -> i32 {
     }
 }
 
+thread_local! {
+    /// How much nicer this thread is than the process. A thread that it starts is as nice, and can
+    /// never be less nice again.
+    static NICER: Cell<i32> = const { Cell::new(0) };
+}
+
+/// Makes this thread nicer than the process. If the system refuses, the work still gets done.
+fn become_nicer(nice: i32) {
+    NICER.set(nice);
+    let before = rustix::process::getpriority_process(None).unwrap_or(0);
+    let _ = rustix::process::setpriority_process(None, (before + nice).min(19));
+}
+
 impl Hands for Threads {
     fn start(&self, worker: usize, home: Home, class: Class) -> std::io::Result<()> {
         let engine = self.engine.upgrade().ok_or(std::io::ErrorKind::NotConnected)?;
@@ -127,12 +141,15 @@ impl Hands for Threads {
         let nice = niceness(home, class);
         let body = Box::new(move || {
             if nice > 0 {
-                // Of the calling thread alone. If the system refuses, the work still gets done.
-                let _ = rustix::process::setpriority_process(None, nice);
+                become_nicer(nice);
             }
             work(&engine, &world, worker);
         });
         self.world.starter.start(thread_name(worker, home, class), body)
+    }
+
+    fn can_start(&self, home: Home, class: Class) -> bool {
+        NICER.get() <= niceness(home, class)
     }
 
     fn wake(&self, worker: usize) {
@@ -178,8 +195,9 @@ fn work(engine: &Arc<Engine>, world: &World, index: usize) {
     *lock(&world.parkers[index]) = Some(std::thread::current());
     let _inside = world.runtime.as_ref().map(Handle::enter);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let now = world.clock.now();
-    let mut life = Life { engine, world, worker: Worker::new(index), now, leaves: false };
+    let worker = Worker::new(index);
+    let mut life = Life { engine, world, worker, now: Time::ZERO, leaves: false };
+    life.now = world.clock.now();
     while !life.leaves {
         life.leaves = match engine.next(&mut life.worker, life.now) {
             Next::Run(claim) => {
@@ -269,11 +287,16 @@ pub fn start_timer(engine: &Arc<Engine>, world: &Arc<World>) -> std::io::Result<
         let _ = timed.timer.set(std::thread::current());
         while !engine.is_over() {
             let next = engine.tick(timed.clock.now());
+            if engine.is_closed() {
+                // What the timer had in its hands, it has no more.
+                timed.gone.notify_waiters();
+            }
             if engine.is_over() {
                 break;
             }
             timed.park_until(next);
         }
+        engine.later.clear();
     });
     world.starter.start("pools-timer".to_owned(), body)
 }

@@ -2,9 +2,9 @@
 
 use super::{DRAINING, Engine, OPEN, STOPPED};
 use crate::lane::count;
-use crate::later::Due;
 use crate::letters::Cause;
 use crate::seat::Occupant;
+use crate::sync::lock;
 use crate::task::Record;
 use serde::Serialize;
 use skep_policy::Time;
@@ -51,15 +51,21 @@ impl Engine {
         own + self.shared.workers_of(Class::Express) + self.shared.workers_of(Class::Background)
     }
 
+    /// Whether no task waits for anything, or is on its way from one place to another.
+    pub fn is_empty(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.waiting() == 0)
+    }
+
     /// Whether every accepted task has ended.
     pub fn is_drained(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.waiting() == 0)
+        self.is_empty()
             && self.seats.iter().all(|seat| {
                 !matches!(seat.state().occupant, Occupant::Running(_) | Occupant::Abandoned { .. })
             })
     }
 
-    /// Stops: what waits is dropped and told, what runs is told to stop.
+    /// Stops: what waits is dropped, what runs is told to stop. Returns what that is; some of what
+    /// runs may still be done, see [`take_dropped`](Self::take_dropped).
     pub fn stop(&self, now: Time) -> Vec<Dropped> {
         self.phase.store(STOPPED, Ordering::SeqCst);
         let mut dropped = Vec::new();
@@ -80,7 +86,7 @@ impl Engine {
         for (tier, record) in self.empty() {
             let (id, kind) = (record.id(), record.kind);
             dropped.push(Dropped { id, tier, kind, running: false });
-            self.drop_unstarted(tier, record, now);
+            self.drop_for_good(tier, record, false, now);
         }
         self.wake_all();
         for lane in &self.lanes {
@@ -90,32 +96,44 @@ impl Engine {
         dropped
     }
 
-    /// Takes out what somebody submitted while the pools were stopped. Returns the task with this
-    /// id, if it is among them.
+    /// Takes out what came while the pools were stopped: submitted, or to be tried again. Returns
+    /// the task with this id, if it is among them.
     pub(crate) fn sweep(&self, own: Option<u64>, now: Time) -> Option<Record> {
         let mut found = None;
         for (tier, record) in self.empty() {
             if Some(record.id()) == own {
                 found = Some(record);
             } else {
-                self.drop_unstarted(tier, record, now);
+                self.drop_for_good(tier, record, false, now);
             }
         }
         found
     }
 
-    fn drop_unstarted(&self, tier: Tier, record: Record, now: Time) {
-        count(&self.lane(tier).counts.dropped);
+    fn drop_for_good(&self, tier: Tier, record: Record, running: bool, now: Time) {
+        self.note_dropped(tier, &record, running);
         self.bury(tier, record, Cause::Shutdown, now);
+    }
+
+    /// A task is not done, because the pools stop.
+    pub(crate) fn note_dropped(&self, tier: Tier, record: &Record, running: bool) {
+        count(&self.lane(tier).counts.dropped);
+        let one = Dropped { id: record.id(), tier, kind: record.kind, running };
+        lock(&self.dropped).push(one);
+    }
+
+    /// What was not done because the pools stopped, in the order of the tiers, and was not told yet.
+    pub fn take_dropped(&self) -> Vec<Dropped> {
+        let mut dropped = std::mem::take(&mut *lock(&self.dropped));
+        dropped.sort_by_key(|one| (one.tier, one.id));
+        dropped
     }
 
     fn empty(&self) -> Vec<(Tier, Record)> {
         let mut all = Vec::new();
-        for due in self.later.take_due(Time::from_nanos(u64::MAX - 1), true) {
-            if let Due::Retry(tier, record) = due {
-                self.lane(tier).let_go();
-                all.push((tier, record));
-            }
+        for (tier, record) in self.later.take_retries() {
+            self.lane(tier).let_go();
+            all.push((tier, record));
         }
         for tier in Tier::ALL {
             all.extend(self.lane(tier).empty().into_iter().map(|record| (tier, record)));
@@ -128,9 +146,8 @@ impl Engine {
         self.phase() != OPEN
     }
 
-    /// Looks at every tier, also at what waits for a retry.
+    /// Looks at every tier.
     pub fn look_at_all(&self, now: Time) {
-        self.hurry(now);
         for tier in Tier::ALL {
             self.evaluate(tier, now);
         }
@@ -144,10 +161,14 @@ impl Engine {
         self.hands.wake_timer();
     }
 
+    /// Whether somebody has shut the pools down, and come to the end of it.
+    pub fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::SeqCst)
+    }
+
     /// Whether the timer can go too.
     pub fn is_over(&self) -> bool {
-        self.finished.load(Ordering::SeqCst)
-            || (self.phase() == DRAINING && self.workers() == 0 && self.is_drained())
+        self.is_finished() || (self.phase() != OPEN && self.workers() == 0 && self.is_drained())
     }
 
     /// Tasks whose threads have not come back.
@@ -168,7 +189,7 @@ impl Engine {
                 Occupant::Nobody | Occupant::Worker => None,
             };
             if let Some((tier, record)) = held {
-                self.drop_unstarted(tier, record, now);
+                self.drop_for_good(tier, record, true, now);
             }
         }
     }

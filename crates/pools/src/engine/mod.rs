@@ -17,6 +17,7 @@ mod scaling;
 mod time;
 mod work;
 
+pub use crate::seat::Home;
 pub use close::Dropped;
 pub use work::{Claim, Ended, Next, Worker};
 
@@ -26,7 +27,7 @@ use crate::lane::{Lane, count};
 use crate::later::Later;
 use crate::letters::Letters;
 use crate::options::Options;
-use crate::seat::{Home, Seat};
+use crate::seat::Seat;
 use crate::sync::Mutex;
 use crate::task::Task;
 use crossbeam_utils::CachePadded;
@@ -38,6 +39,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 pub trait Hands: Send + Sync {
     /// Starts a worker on a seat. It calls [`Engine::next`] until that says to leave.
     fn start(&self, worker: usize, home: Home, class: Class) -> std::io::Result<()>;
+
+    /// Whether this is the place to start such a worker. If not, the timer does it.
+    fn can_start(&self, _home: Home, _class: Class) -> bool {
+        true
+    }
 
     /// Wakes a worker that rests.
     fn wake(&self, worker: usize);
@@ -80,6 +86,8 @@ pub struct Engine {
     pub letters: Letters,
     pub journal: Journal,
     pub(crate) phase: AtomicU8,
+    /// What was accepted and not done, because the pools stopped.
+    dropped: Mutex<Vec<Dropped>>,
     finished: AtomicBool,
     pub(crate) chance: Mutex<SeededChance>,
     hands: Box<dyn Hands>,
@@ -146,6 +154,7 @@ impl Engine {
             letters: Letters::new(options.dead_letters_max),
             journal: Journal::default(),
             phase: AtomicU8::new(OPEN),
+            dropped: Mutex::default(),
             finished: AtomicBool::new(false),
             chance: Mutex::new(SeededChance::new(seed)),
             hands,
@@ -156,13 +165,9 @@ impl Engine {
     /// Starts the workers that are always there.
     pub fn open(&self, now: Time) {
         for tier in Tier::ALL {
-            for _ in 0..self.rules[tier.index()].min {
-                self.grow(tier, now);
-            }
+            self.grow(tier, now);
         }
-        for _ in 0..self.options.shared.min {
-            self.start_helper(Class::Express, now, "minimum");
-        }
+        self.keep_helpers(now);
     }
 
     pub(crate) fn lane(&self, tier: Tier) -> &Lane {

@@ -2,7 +2,7 @@
 
 use super::{Engine, OPEN, STOPPED};
 use crate::journal::{Action, Pool};
-use crate::lane::count;
+use crate::lane::{Lane, count};
 use crate::later::Due;
 use crate::seat::{Home, Occupant};
 use crate::sync::lock;
@@ -67,10 +67,12 @@ impl Engine {
     }
 
     fn has_all_helpers(&self, class: Class) -> bool {
-        let (shared, rules) = (&self.shared, &self.options.shared);
+        let rules = &self.options.shared;
+        // The places of those who are always there are not for the background.
+        let behind_max = rules.background_max.min(rules.max - rules.min);
         self.helpers() >= u32::from(rules.max)
             || (class == Class::Background
-                && shared.workers_of(class) >= u32::from(rules.background_max))
+                && self.shared.workers_of(class) >= u32::from(behind_max))
     }
 
     fn helpers(&self) -> u32 {
@@ -78,16 +80,43 @@ impl Engine {
     }
 
     /// Looks at a tier after something happened in it: starts a worker or a helper, or wakes one.
-    pub(crate) fn evaluate(&self, tier: Tier, now: Time) {
+    /// Returns whether a thread was started.
+    pub(crate) fn evaluate(&self, tier: Tier, now: Time) -> bool {
         let verdict = self.verdict(tier);
-        if verdict.scale == Scale::Spawn {
-            self.grow(tier, now);
-        }
+        let grown = verdict.scale == Scale::Spawn && self.grow(tier, now);
         let class = tier.class();
-        match verdict.help {
+        let helped = match verdict.help {
             Help::Standby => self.start_helper(class, now, "standby"),
             Help::One if self.may_help(class) => self.help(class, now),
-            Help::One | Help::No => self.wake_helper(tier, &verdict),
+            Help::One | Help::No => {
+                self.wake_helper(tier, &verdict);
+                false
+            }
+        };
+        self.keep_helpers(now);
+        grown || helped
+    }
+
+    /// Starts everybody a tier is short of, after nobody could be started for a while.
+    pub(crate) fn catch_up(&self, tier: Tier, now: Time) {
+        while self.evaluate(tier, now) {}
+    }
+
+    /// Starts the helpers that are always there, where some are missing.
+    pub(crate) fn keep_helpers(&self, now: Time) {
+        let least = u32::from(self.options.shared.min);
+        while self.shared.workers_of(Class::Express) < least
+            && self.start_helper(Class::Express, now, "minimum")
+        {}
+    }
+
+    /// Whether a worker that starts now would leave at once: the pools end, and nothing is left
+    /// that could be started.
+    fn is_of_no_use(&self) -> bool {
+        match self.phase() {
+            OPEN => false,
+            STOPPED => true,
+            _ => !self.lanes.iter().any(Lane::has_work),
         }
     }
 
@@ -109,6 +138,11 @@ impl Engine {
         }
     }
 
+    /// Tasks of the background tiers that keep a processor busy now.
+    pub fn busy_background(&self) -> u32 {
+        self.shared.busy.load(Ordering::SeqCst)
+    }
+
     /// Is there a processor for one more background task?
     pub(crate) fn may_help(&self, class: Class) -> bool {
         class == Class::Express
@@ -117,30 +151,42 @@ impl Engine {
     }
 
     /// One more helper at work: one that rests, or a new one.
-    fn help(&self, class: Class, now: Time) {
+    fn help(&self, class: Class, now: Time) -> bool {
         let handoff = self.shared.handoff(class);
-        if handoff.idle() > 0 {
-            if let Some(worker) = handoff.notify() {
-                self.wake(worker);
-            }
-        } else {
-            self.start_helper(class, now, "overflow");
+        if handoff.idle() == 0 {
+            return self.start_helper(class, now, "overflow");
         }
+        if let Some(worker) = handoff.notify() {
+            self.wake(worker);
+        }
+        false
     }
 
-    /// Starts one more worker in a tier, if the policy still wants it.
-    pub(crate) fn grow(&self, tier: Tier, now: Time) {
+    /// Starts one more worker in a tier, if the policy still wants it; below the minimum all that
+    /// are missing, because it may be long until somebody looks again.
+    pub(crate) fn grow(&self, tier: Tier, now: Time) -> bool {
+        let least = u32::from(self.rules[tier.index()].min);
+        let grown = self.start_worker(tier, now);
+        let is_short = || self.lane(tier).workers.load(Ordering::SeqCst) < least;
+        while grown && is_short() && self.start_worker(tier, now) {}
+        grown
+    }
+
+    fn start_worker(&self, tier: Tier, now: Time) -> bool {
         let lane = self.lane(tier);
         let (worker, verdict, workers) = {
             let mut control = lock(&lane.control);
             let verdict = self.verdict(tier);
-            if verdict.scale != Scale::Spawn
-                || now < control.no_start_before
-                || self.phase() == STOPPED
+            if verdict.scale != Scale::Spawn || now < control.no_start_before || self.is_of_no_use()
             {
-                return;
+                return false;
             }
-            let Some(worker) = control.free.pop() else { return };
+            if !self.hands.can_start(Home::Tier(tier), tier.class()) {
+                drop(control);
+                self.leave_to_timer(&[tier], now);
+                return false;
+            }
+            let Some(worker) = control.free.pop() else { return false };
             (worker, verdict, lane.workers.fetch_add(1, Ordering::SeqCst) + 1)
         };
         self.seats[worker].state().occupant = Occupant::Worker;
@@ -155,6 +201,7 @@ impl Engine {
                 if verdict.now.workers + 1 >= self.rules[tier.index()].max {
                     self.stand_by(tier, now);
                 }
+                true
             }
             Err(error) => {
                 self.seats[worker].state().occupant = Occupant::Nobody;
@@ -166,10 +213,28 @@ impl Engine {
                     self.journal.note_failed_start(now, Pool::Tier(tier), left, &error);
                     later_again(&mut control, now)
                 };
-                self.later.add(again, Due::Check(tier));
-                self.remember(again);
+                self.look_again(&[tier], again);
+                false
             }
         }
+    }
+
+    /// A thread could not be started: these tiers may still need one then.
+    fn look_again(&self, tiers: &[Tier], at: Time) {
+        for tier in tiers {
+            self.later.add(at, Due::Check(*tier));
+        }
+        self.remember(at);
+    }
+
+    /// A thread has to be started, and not from here.
+    fn leave_to_timer(&self, tiers: &[Tier], now: Time) {
+        for tier in tiers {
+            if !self.lane(*tier).is_to_be_checked.swap(true, Ordering::SeqCst) {
+                self.later.add(now, Due::Check(*tier));
+            }
+        }
+        self.remember(now);
     }
 
     fn stand_by(&self, tier: Tier, now: Time) {
@@ -179,19 +244,24 @@ impl Engine {
     }
 
     /// Starts a worker of the shared pool, if there may be one more.
-    pub(crate) fn start_helper(&self, class: Class, now: Time, why: &'static str) {
+    fn start_helper(&self, class: Class, now: Time, why: &'static str) -> bool {
         let shared = &self.shared;
         // Without the lock first: under load this is asked with every task.
-        if self.has_all_helpers(class) || self.phase() == STOPPED {
-            return;
+        if self.has_all_helpers(class) || self.is_of_no_use() {
+            return false;
         }
         let (worker, workers) = {
             let mut control = lock(&shared.control);
             let superfluous = why == "standby" && shared.workers_of(Class::Express) > 0;
             if self.has_all_helpers(class) || superfluous || now < control.no_start_before {
-                return;
+                return false;
             }
-            let Some(worker) = control.free.pop() else { return };
+            if !self.hands.can_start(Home::Shared, class) {
+                drop(control);
+                self.leave_to_timer(&class.tiers(), now);
+                return false;
+            }
+            let Some(worker) = control.free.pop() else { return false };
             shared.workers[class as usize].fetch_add(1, Ordering::SeqCst);
             (worker, self.helpers())
         };
@@ -205,15 +275,20 @@ impl Engine {
                 count(&shared.counts.spawned);
                 lock(&shared.control).start_failures = 0;
                 self.journal.note(now, Pool::Shared, Action::Help(why), workers, None);
+                true
             }
             Err(error) => {
                 self.seats[worker].state().occupant = Occupant::Nobody;
                 count(&shared.counts.start_failed);
-                let mut control = lock(&shared.control);
-                control.free.push(worker);
-                shared.workers[class as usize].fetch_sub(1, Ordering::SeqCst);
-                self.journal.note_failed_start(now, Pool::Shared, self.helpers(), &error);
-                later_again(&mut control, now);
+                let again = {
+                    let mut control = lock(&shared.control);
+                    control.free.push(worker);
+                    shared.workers[class as usize].fetch_sub(1, Ordering::SeqCst);
+                    self.journal.note_failed_start(now, Pool::Shared, self.helpers(), &error);
+                    later_again(&mut control, now)
+                };
+                self.look_again(&Tier::ALL, again);
+                false
             }
         }
     }
@@ -273,16 +348,16 @@ impl Engine {
         true
     }
 
-    /// A helper stays while a tier that it stands by for has all its workers, and to keep the
-    /// minimum.
+    /// One helper stays while a tier that it stands by for has all its workers, and as many as are
+    /// always there.
     fn helper_stays(&self, class: Class) -> bool {
         let at_max = |tier: Tier| {
             self.lane(tier).workers.load(Ordering::SeqCst)
                 >= u32::from(self.rules[tier.index()].max)
         };
+        let standby = u16::from(class.tiers().into_iter().any(at_max));
         class == Class::Express
-            && (self.shared.workers_of(class) <= u32::from(self.options.shared.min)
-                || class.tiers().into_iter().any(at_max))
+            && self.shared.workers_of(class) <= u32::from(self.options.shared.min.max(standby))
     }
 
     /// How long a worker that finds nothing may rest before it goes; `None` if it stays.
@@ -301,7 +376,7 @@ impl Engine {
     }
 
     /// A tier is no longer at its maximum: the helpers that stood by without a limit get one.
-    fn release_standby(&self) {
+    pub(crate) fn release_standby(&self) {
         if self.shared.workers_of(Class::Express) > 0 && !self.helper_stays(Class::Express) {
             for worker in self.shared.handoff(Class::Express).resting() {
                 self.wake(worker);

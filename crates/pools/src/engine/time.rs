@@ -30,6 +30,9 @@ impl Engine {
     }
 
     fn do_due(&self, due: Vec<Due>, now: Time) {
+        if due.is_empty() {
+            return;
+        }
         for due in due {
             match due {
                 Due::Retry(tier, record) => {
@@ -38,13 +41,16 @@ impl Engine {
                     self.wake_for(tier);
                     self.evaluate(tier, now);
                 }
-                Due::Check(tier) => self.evaluate(tier, now),
-                Due::Alarm(alarm) => {
-                    if let Some(alarm) = alarm.upgrade() {
-                        alarm.ring(now);
-                    }
+                Due::Check(tier) => {
+                    self.lane(tier).is_to_be_checked.store(false, Ordering::SeqCst);
+                    self.catch_up(tier, now);
                 }
+                Due::Alarm(alarm) => alarm.ring(now),
             }
+        }
+        if self.phase() == STOPPED {
+            // Whoever stopped the pools in this moment did not see what was in these hands.
+            self.sweep(None, now);
         }
     }
 
@@ -136,6 +142,7 @@ impl Engine {
             {
                 self.evaluate(home, now);
             }
+            self.release_standby();
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Worker {
     lingered: bool,
     /// What its task is told; only a future takes it along.
     context: Option<Context>,
+    /// It rests, or was woken and has not said so yet.
+    resting: bool,
     /// Until when it rests.
     rests_until: Option<Time>,
     /// The tasks it has done.
@@ -81,6 +83,7 @@ impl Worker {
             searching: false,
             lingered: false,
             context: None,
+            resting: false,
             rests_until: None,
             tasks: 0,
         }
@@ -119,15 +122,31 @@ impl Engine {
                 return Next::Linger;
             }
             worker.lingered = false;
+            self.leave_processor(index, now);
             if self.handoff(index).rest(index, || self.can_take(index)) {
                 worker.rests_until = self.rests_until(index, now);
+                worker.resting = true;
                 return Next::Rest(worker.rests_until);
+            }
+        }
+    }
+
+    /// A background worker has nothing to do: the other tier may have waited for a processor.
+    fn leave_processor(&self, index: usize, now: Time) {
+        if let Home::Tier(tier) = self.seats[index].home
+            && tier.class() == Class::Background
+        {
+            for other in Class::Background.tiers() {
+                if other != tier && self.lane(other).has_work() {
+                    self.evaluate(other, now);
+                }
             }
         }
     }
 
     /// A worker no longer rests; `true` if it shall go.
     pub fn rested(&self, worker: &mut Worker, now: Time) -> bool {
+        worker.resting = false;
         worker.searching = !self.handoff(worker.index).get_up(worker.index);
         let over = worker.rests_until.is_some_and(|until| until <= now);
         !worker.searching && over && self.leaves_idle(worker.index, now)
@@ -276,11 +295,16 @@ impl Engine {
                 tier,
                 started: now,
                 deadline,
+                busy,
                 told: false,
                 record: Some(record.clone()),
             });
             state.generation
         };
+        if self.phase() == STOPPED {
+            // Whoever stopped the pools in this moment did not see that it runs.
+            seat.cancelled.fetch_max(generation, Ordering::SeqCst);
+        }
         self.remember(deadline);
         let context = match worker.context.take() {
             Some(reused) => Context { id, tier, attempt, deadline, generation, token, ..reused },
@@ -346,37 +370,44 @@ impl Engine {
             };
             self.conclude(index, tier, record, ended, now);
         }
-        self.free_abandoned(index);
+        self.free_abandoned(index, now);
     }
 
-    fn free_abandoned(&self, index: usize) {
+    fn free_abandoned(&self, index: usize, now: Time) {
         let (control, abandoned) = match self.seats[index].home {
             Home::Tier(tier) => (&self.lane(tier).control, &self.lane(tier).abandoned),
             Home::Shared => (&self.shared.control, &self.shared.abandoned),
         };
-        let mut control = lock(control);
-        abandoned.fetch_sub(1, Ordering::SeqCst);
-        self.vacate(index, &mut control);
+        {
+            let mut control = lock(control);
+            abandoned.fetch_sub(1, Ordering::SeqCst);
+            self.vacate(index, &mut control);
+        }
+        // Another may hang that could not be given up, because too many were.
+        self.remember(now);
     }
 
     /// A worker's thread ended although nobody told it to.
     pub fn died(&self, worker: &mut Worker, now: Time) {
         let index = worker.index;
+        if std::mem::take(&mut worker.resting) {
+            // Whoever was about to wake it counts on it to look.
+            worker.searching = !self.handoff(index).get_up(index);
+        }
         if worker.searching {
             self.settle(index, true);
         }
         let occupant = std::mem::replace(&mut self.seats[index].state().occupant, Occupant::Worker);
-        let home = self.seats[index].home;
-        let mut tier_of_task = None;
+        let (home, class) = (self.seats[index].home, self.class_of(index));
         match occupant {
             Occupant::Running(running) => {
-                tier_of_task = Some(running.tier);
+                self.give_back(running.busy);
                 if let Some(record) = running.record {
-                    self.give_back(running.tier.class() == Class::Background && record.is_busy());
                     self.conclude(index, running.tier, record, Ended::Died, now);
                 }
             }
             Occupant::Abandoned { running } => {
+                self.give_back(running.busy);
                 return self.came_back_late(index, running, Ended::Died, now);
             }
             Occupant::Nobody => return,
@@ -388,12 +419,16 @@ impl Engine {
             Home::Shared => &self.shared.counts.died,
         });
         self.journal.note(now, pool, Action::Died, left, None);
-        let home_tier = match home {
-            Home::Tier(tier) => Some(tier),
-            Home::Shared => tier_of_task,
-        };
-        if let Some(tier) = home_tier {
-            self.evaluate(tier, now);
+        match home {
+            Home::Tier(tier) => {
+                self.evaluate(tier, now);
+                self.release_standby();
+            }
+            Home::Shared => {
+                for tier in class.tiers() {
+                    self.evaluate(tier, now);
+                }
+            }
         }
     }
 
@@ -440,7 +475,7 @@ impl Engine {
                 return self.end(tier, record, now);
             }
             Ended::Cancelled => {
-                count(&lane.counts.dropped);
+                self.note_dropped(tier, &record, true);
                 ("stopped with the pools".to_owned(), false, Cause::Shutdown)
             }
             Ended::Returned(Err(failure)) => {
@@ -463,8 +498,9 @@ impl Engine {
         if !retry || failed > retries.unwrap_or(lane.options.retries) {
             return self.bury(tier, record, cause, now);
         }
-        if self.phase() == STOPPED {
-            count(&lane.counts.dropped);
+        let phase = self.phase();
+        if phase == STOPPED {
+            self.note_dropped(tier, &record, true);
             return self.bury(tier, record, Cause::Shutdown, now);
         }
         count(&lane.counts.retried);
@@ -472,10 +508,16 @@ impl Engine {
         let wait =
             backoff::wait_before_attempt(failed, &lane.options.backoff, &mut *lock(&self.chance));
         // Whoever drains the pools waits, but what fails at once must not be tried without end.
-        let most = if self.phase() == DRAINING { DRAIN_RETRY_WAIT_MAX } else { Duration::MAX };
+        let most = if phase == DRAINING { DRAIN_RETRY_WAIT_MAX } else { Duration::MAX };
         let due = now + wait.chosen.min(most);
         self.later.add(due, Due::Retry(tier, record));
         self.remember(due);
+        // Whoever drained or stopped the pools in this moment did not see that it waits.
+        match self.phase() {
+            STOPPED => drop(self.sweep(None, now)),
+            DRAINING if phase == OPEN => self.hurry(now),
+            _ => {}
+        }
     }
 
     /// A task becomes a dead letter.

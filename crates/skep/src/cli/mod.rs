@@ -16,6 +16,7 @@ mod output;
 mod pools;
 mod serve;
 mod settings_args;
+mod sim;
 mod status;
 
 pub use exit::{CliError, Exit};
@@ -99,6 +100,9 @@ pub enum Verb {
     /// Measure Skep on this machine
     #[command(subcommand)]
     Bench(bench::BenchVerb),
+    /// Simulate what happens under loads and faults
+    #[command(subcommand)]
+    Sim(sim::SimVerb),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -127,6 +131,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Config(verb) => config::run(&verb, output),
         Verb::Migrate(verb) => migrate::run(&verb, output),
         Verb::Bench(verb) => bench::run(&verb, output),
+        Verb::Sim(verb) => sim::run(&verb, output),
         Verb::Completions(arguments) => completions::run(&arguments),
     };
     match outcome {

@@ -341,3 +341,18 @@ async fn what_hangs_is_listed_and_a_node_stops_in_spite_of_it() {
     assert_eq!(letters(&node)[0]["state"], "dead", "and may be tried elsewhere");
     stop(node, stores).await;
 }
+
+#[test]
+fn a_simulation_says_how_it_went_and_repeats_itself_from_its_seed() {
+    let folder = Folder::new("work");
+    let words = ["sim", "pools", "chaos", "--events", "1000000", "--seed", "42", "--json"];
+    let (ended, first) = run(folder.path(), &words);
+    assert_eq!(ended.code, 0, "{first}");
+    let report: Value = serde_json::from_str(&first).expect("JSON");
+    assert_eq!(report["ok"], true);
+    assert!(report["figures"]["chaos_events"].as_f64().is_some_and(|events| events >= 1e6));
+    assert_eq!(run(folder.path(), &words).1, first);
+    let (ended, log) = run(folder.path(), &["sim", "pools", "lifecycle", "--seed", "1"]);
+    assert!(ended.code == 0 && log.contains("shared workers      12"), "{log}");
+    assert_eq!(run(folder.path(), &["sim", "pools", "apocalypse"]).0.code, 64);
+}
