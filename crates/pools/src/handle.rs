@@ -23,7 +23,12 @@ use tokio::sync::futures::Notified;
 
 /// A submitter that may wait lets others run this often before it sleeps: under load a place is
 /// free again sooner than a sleeper is awake.
-const YIELDS_BEFORE_SLEEP: u32 = 10;
+const OFFERS_BEFORE_SLEEP: u32 = 4;
+const YIELDS_BEFORE_OFFER: u32 = 8;
+
+/// How long a worker can take from one task to the next, or to its end, on a machine that is very
+/// busy.
+const LAST_STEPS_MAX: Duration = Duration::from_secs(1);
 
 /// Running pools. Cheap to clone; when the last clone is gone, the pools finish what they have and
 /// end.
@@ -205,13 +210,19 @@ impl Pools {
 
     /// Submits a task from a thread that may wait.
     pub fn submit_blocking(&self, tier: Tier, task: Task) -> Result<u64, SubmitError> {
+        let lane = self.inner.engine.lane(tier);
         let mut task = task;
-        for _ in 0..YIELDS_BEFORE_SLEEP {
+        for _ in 0..OFFERS_BEFORE_SLEEP {
             task = match self.offer(tier, task, Patience::Waits) {
                 Err(SubmitError::Full(task)) => task,
                 other => return other,
             };
-            std::thread::yield_now();
+            for _ in 0..YIELDS_BEFORE_OFFER {
+                if !lane.is_full() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
         }
         wait_for(self.submit(tier, task), None)
             .unwrap_or_else(|| unreachable!("it waits without a limit"))
@@ -395,10 +406,12 @@ impl Pools {
         engine.stop(self.now());
         let ended = self.until(|| engine.workers() == 0 && engine.is_empty());
         self.within(engine.options.grace.saturating_mul(2), ended).await;
+        // Those who are between two tasks still have one to put down, perhaps.
+        self.within(LAST_STEPS_MAX, self.until(|| engine.is_left_alone())).await;
         engine.give_up_running(self.now());
         engine.finish();
         self.inner.world.gone.notify_waiters();
-        Report { dropped: engine.take_dropped(), left_behind: engine.still_running() }
+        Report { dropped: engine.take_dropped(), left_behind: engine.still_there() }
     }
 
     /// Waits until `ready`, asked again whenever a worker has gone, or until somebody else has shut

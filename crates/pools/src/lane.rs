@@ -141,6 +141,10 @@ impl Lane {
         self.ring.len() + self.held.load(Ordering::SeqCst)
     }
 
+    pub fn is_full(&self) -> bool {
+        self.waiting() >= self.options.queue
+    }
+
     /// Tasks that wait for a retry or for their key.
     pub fn delayed(&self) -> usize {
         let held = self.held.load(Ordering::SeqCst);

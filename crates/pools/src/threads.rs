@@ -186,9 +186,24 @@ impl Drop for Life<'_> {
     }
 }
 
-/// How often a worker without work looks again before it rests: a few microseconds, a tenth of what
-/// waking it costs.
-const LINGER_LOOKS: u32 = 200;
+/// Looks of a worker without work before it rests, with longer and longer pauses between them, and
+/// so many more with the processor left to others.
+const LOOKS: u32 = 8;
+const LOOKS_YIELDING: u32 = 8;
+
+/// Keeps looking for a few microseconds, a tenth of what waking a thread costs. Where submitters
+/// wait for a processor they get this one, and the next task is there without anybody sleeping.
+fn linger(found: impl Fn() -> bool) {
+    for look in 0..LOOKS + LOOKS_YIELDING {
+        if found() {
+            return;
+        }
+        match look {
+            0..LOOKS => (0..1 << look).for_each(|_| std::hint::spin_loop()),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
 
 /// A worker's life.
 fn work(engine: &Arc<Engine>, world: &World, index: usize) {
@@ -206,12 +221,7 @@ fn work(engine: &Arc<Engine>, world: &World, index: usize) {
                 engine.ended(&mut life.worker, claim, ended, life.now)
             }
             Next::Linger => {
-                for _ in 0..LINGER_LOOKS {
-                    if engine.can_take(index) {
-                        break;
-                    }
-                    std::hint::spin_loop();
-                }
+                linger(|| engine.can_take(index));
                 false
             }
             Next::Rest(until) => {

@@ -41,8 +41,8 @@ fn a_task_that_waits_for_its_key_counts_against_the_queue() {
     let mut moves = vec![keyed(Tier::Low)];
     moves.extend([task(Tier::Low); 4]);
     moves.push(keyed(Tier::Low));
-    let outcome = plays(PLAIN, &moves, Ending::Rest);
-    assert!(outcome.figures["accepted"] <= 6.0);
+    let outcome = plays(NO_MORE_HELPERS, &moves, Ending::Rest);
+    assert_eq!(outcome.figures["accepted"], 5.0);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn the_background_does_not_take_the_place_of_a_helper_that_is_always_there() {
     let normal = task(Tier::Normal);
     let dies = [Move::Wait(20), Move::Starts(false), Move::Kill(14)];
     let waits = [Move::Starts(true), normal, normal, normal, Move::Wait(94), normal];
-    let moves = [&dies[..], &waits[..], &[TRIED_AGAIN]].concat();
+    let moves = [&dies[..], &waits[..], &[Move::Wait(20)]].concat();
     plays(KEPT_HELPER | NO_MORE_HELPERS, &moves, Ending::Rest);
 }
 
@@ -121,11 +121,17 @@ fn a_helper_stops_standing_by_when_the_tier_loses_a_worker() {
         // One is given up, while the other works.
         let works = vec![done, Move::Wait(40), task(Tier::Critical), GIVEN_UP];
         plays(seed, &[at_maximum(), works].concat(), Ending::Rest);
-        // One goes because little waits.
-        let waits = [task(Tier::Critical); 3];
-        let moves = [at_maximum(), waits.to_vec(), vec![done; 8]].concat();
-        plays(seed, &moves, Ending::Rest);
+        // One goes because it has rested for long enough.
+        plays(seed, &[at_maximum(), vec![done, done]].concat(), Ending::Rest);
     }
+}
+
+#[test]
+fn a_thread_that_comes_back_late_leaves_its_processor_to_whoever_waits_for_help() {
+    // Two hang and are given up, and their processors with them; then both come back.
+    let hang = [vec![task(Tier::Normal); 6], vec![GIVEN_UP]].concat();
+    let come_back = [Move::End(0, How::Succeeds), Move::End(1, How::Succeeds), Move::Wait(5)];
+    plays(PLAIN, &[hang, come_back.to_vec()].concat(), Ending::Rest);
 }
 
 #[test]

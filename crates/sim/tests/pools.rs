@@ -59,18 +59,16 @@ fn a_storm_reaches_every_corner() {
 }
 
 #[test]
-fn without_faults_every_task_that_is_not_cancelled_or_late_is_done() {
-    let options = Options { faults: false, ..Options::new(Scenario::Chaos, 9) };
-    let outcome = run(&options);
+fn without_faults_nothing_fails_that_was_not_too_late() {
+    let outcome = run(&Options { faults: false, ..Options::new(Scenario::Chaos, 9) });
     assert!(outcome.ok, "{:#?}", outcome.failures);
-    let ends = ["done", "cancelled", "expired", "dropped"].map(|name| figure(&outcome, name));
-    assert!(figure(&outcome, "accepted") <= ends.iter().sum::<f64>() + late(&outcome));
-    assert_eq!(figure(&outcome, "panicked") + figure(&outcome, "died"), 0.0);
-}
-
-/// Tasks may still take longer than they may.
-fn late(outcome: &Outcome) -> f64 {
-    figure(outcome, "timed_out")
+    for fault in ["panicked", "died", "start_failed"] {
+        assert_eq!(figure(&outcome, fault), 0.0, "{fault}");
+    }
+    // What was stopped with its pools has failed too.
+    let failed = figure(&outcome, "failed_attempts") - figure(&outcome, "timed_out");
+    assert!(failed <= figure(&outcome, "dropped"), "{:?}", outcome.figures);
+    assert!(figure(&outcome, "done") > 100_000.0, "{:?}", outcome.figures);
 }
 
 #[test]
@@ -96,7 +94,9 @@ fn a_thousand_tasks_a_second_are_all_done_and_none_waits_for_long() {
     assert_eq!(figure(&outcome, "done"), 60_000.0);
     assert_eq!(figure(&outcome, "rejected"), 0.0);
     assert!(figure(&outcome, "wait_us_p99") < 20_000.0, "{:?}", outcome.figures);
-    // A load between what one and two workers can do: the second comes and goes.
+    // A load between what one and two workers can do: the second comes and goes, by the rules about
+    // thirty times a second. More would be a thrash that the rules do not call for.
+    assert!(figure(&outcome, "spawned_per_second") < 40.0, "{:?}", outcome.figures);
     assert!(figure(&outcome, "workers_most_high") <= 3.0, "{:?}", outcome.figures);
 }
 

@@ -110,7 +110,7 @@ impl Engine {
         found
     }
 
-    fn drop_for_good(&self, tier: Tier, record: Record, running: bool, now: Time) {
+    pub(super) fn drop_for_good(&self, tier: Tier, record: Record, running: bool, now: Time) {
         self.note_dropped(tier, &record, running);
         self.bury(tier, record, Cause::Shutdown, now);
     }
@@ -171,12 +171,16 @@ impl Engine {
         self.is_finished() || (self.phase() != OPEN && self.workers() == 0 && self.is_drained())
     }
 
-    /// Tasks whose threads have not come back.
-    pub fn still_running(&self) -> usize {
-        let runs = |occupant: &Occupant| {
-            matches!(occupant, Occupant::Running(_) | Occupant::Abandoned { .. })
-        };
-        self.seats.iter().filter(|seat| runs(&seat.state().occupant)).count()
+    /// Threads that are still there.
+    pub fn still_there(&self) -> usize {
+        let there = |occupant: &Occupant| !matches!(occupant, Occupant::Nobody);
+        self.seats.iter().filter(|seat| there(&seat.state().occupant)).count()
+    }
+
+    /// Whether nobody is left but threads that do not come back from their tasks.
+    pub fn is_left_alone(&self) -> bool {
+        let moves = |occupant: &Occupant| matches!(occupant, Occupant::Worker);
+        self.is_empty() && !self.seats.iter().any(|seat| moves(&seat.state().occupant))
     }
 
     /// What a thread still holds when the pools stop becomes a dead letter: nobody will wait for it.

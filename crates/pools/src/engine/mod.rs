@@ -210,20 +210,23 @@ impl Engine {
             count(&lane.counts.unused_numbers);
             if patience == Patience::None {
                 count(&lane.counts.rejected);
+                // A queue that is full and does not move may be one that has too few workers.
+                self.evaluate(tier, now);
             }
-            // A queue that is full and does not move may be one that could not start a worker.
-            self.evaluate(tier, now);
             return Err((Refusal::Full, Task { record }));
         }
         self.wake_for(tier);
         if lane.ready_at_most(number) > self.quiet_up_to(tier) {
             self.evaluate(tier, now);
         }
-        if self.phase() == STOPPED
-            && let Some(record) = self.sweep(Some(id), now)
-        {
-            count(&lane.counts.unused_numbers);
-            return Err((Refusal::Stopped, Task { record }));
+        if self.phase() == STOPPED {
+            let own = self.sweep(Some(id), now);
+            // Whoever stopped the pools may wait until nothing is there any more.
+            self.hands.wake_timer();
+            if let Some(record) = own {
+                count(&lane.counts.unused_numbers);
+                return Err((Refusal::Stopped, Task { record }));
+            }
         }
         Ok(id)
     }

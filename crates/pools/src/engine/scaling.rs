@@ -1,6 +1,6 @@
 //! Workers come and go.
 
-use super::{Engine, OPEN, STOPPED};
+use super::{DRAINING, Engine, OPEN, STOPPED};
 use crate::journal::{Action, Pool};
 use crate::lane::{Lane, count};
 use crate::later::Due;
@@ -95,6 +95,14 @@ impl Engine {
         };
         self.keep_helpers(now);
         grown || helped
+    }
+
+    /// A task is due again while the pools drain. Those who had nothing to do have left, and a
+    /// tier's own workers may do what waited elsewhere, so that a few tasks for each are too many.
+    pub(crate) fn help_to_drain(&self, tier: Tier, now: Time) {
+        if self.phase() == DRAINING && self.lane(tier).has_work() {
+            self.start_helper(tier.class(), now, "drain");
+        }
     }
 
     /// Starts everybody a tier is short of, after nobody could be started for a while.
@@ -343,6 +351,12 @@ impl Engine {
                 drop(control);
                 count(&self.shared.counts.retired);
                 self.journal.note(now, Pool::Shared, Action::Idle, self.helpers(), None);
+                // The other class may have waited for its place.
+                for tier in Tier::ALL {
+                    if self.lane(tier).has_work() {
+                        self.evaluate(tier, now);
+                    }
+                }
             }
         }
         true

@@ -39,7 +39,9 @@ impl Engine {
                     record.queued_again(now);
                     self.lane(tier).put_back(record);
                     self.wake_for(tier);
-                    self.evaluate(tier, now);
+                    if !self.evaluate(tier, now) {
+                        self.help_to_drain(tier, now);
+                    }
                 }
                 Due::Check(tier) => {
                     self.lane(tier).is_to_be_checked.store(false, Ordering::SeqCst);
@@ -136,12 +138,8 @@ impl Engine {
             self.conclude(index, tier, record, super::Ended::TimedOut, now);
         }
         if self.phase() != STOPPED {
-            self.evaluate(tier, now);
-            if let Home::Tier(home) = seat.home
-                && home != tier
-            {
-                self.evaluate(home, now);
-            }
+            // Its pool may miss it, and where it was a helper, a place is free for another.
+            self.look_at_all(now);
             self.release_standby();
         }
     }

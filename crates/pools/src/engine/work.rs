@@ -4,7 +4,7 @@ use super::{DRAINING, Engine, OPEN, STOPPED};
 use crate::guard::drop_quietly;
 use crate::handoff::Handoff;
 use crate::journal::{Action, Pool};
-use crate::lane::count;
+use crate::lane::{Lane, count};
 use crate::later::Due;
 use crate::letters::{Cause, Letter};
 use crate::seat::{Home, Occupant, Running};
@@ -35,7 +35,7 @@ pub struct Worker {
 /// The most that a task waits for its retry while the pools drain.
 const DRAIN_RETRY_WAIT_MAX: Duration = Duration::from_millis(100);
 /// A look at the queue would cost more than tasks shorter than this.
-const SHORT: Duration = Duration::from_micros(10);
+const SHORT_NANOS: u64 = 10_000;
 /// After so many of them a worker looks anyway.
 const LOOK_EVERY: u32 = 16;
 
@@ -114,6 +114,10 @@ impl Engine {
             }
             if self.phase() != OPEN {
                 self.forget_worker(index);
+                // Who added something meanwhile took this worker for one that would look again.
+                if self.lanes.iter().any(Lane::has_work) {
+                    self.look_at_all(now);
+                }
                 return Next::Leave;
             }
             if !worker.lingered && self.lingers(index) && self.handoff(index).search() {
@@ -283,10 +287,16 @@ impl Engine {
         }
         let seat = &self.seats[worker.index];
         let deadline = now + timeout;
-        seat.tally(tier).started(now.since(record.queued_at()));
         let (id, attempt, kind) = (record.id(), 1 + record.failed_attempts(), record.kind);
         let generation = {
             let mut state = seat.state();
+            // Whoever stops the pools looks at the seats after that: sees it run, or it does not.
+            if self.phase() == STOPPED {
+                drop(state);
+                self.give_back(busy);
+                self.drop_for_good(tier, record, false, now);
+                return None;
+            }
             state.generation += 1;
             state.occupant = Occupant::Running(Running {
                 id,
@@ -301,10 +311,8 @@ impl Engine {
             });
             state.generation
         };
-        if self.phase() == STOPPED {
-            // Whoever stopped the pools in this moment did not see that it runs.
-            seat.cancelled.fetch_max(generation, Ordering::SeqCst);
-        }
+        let waited = now.as_nanos().saturating_sub(record.queued_at().as_nanos());
+        seat.tally(tier).started(waited);
         self.remember(deadline);
         let context = match worker.context.take() {
             Some(reused) => Context { id, tier, attempt, deadline, generation, token, ..reused },
@@ -325,43 +333,54 @@ impl Engine {
     /// A worker has come back from a task; `true` if it shall go.
     pub fn ended(&self, worker: &mut Worker, claim: Claim, ended: Ended, now: Time) -> bool {
         let seat = &self.seats[worker.index];
-        let occupant = std::mem::replace(&mut seat.state().occupant, Occupant::Worker);
+        // In the usual case nothing but the record is moved.
+        let (held, late) = {
+            let mut state = seat.state();
+            match &mut state.occupant {
+                Occupant::Running(running) => {
+                    let held = running.record.take();
+                    state.occupant = Occupant::Worker;
+                    (held, None)
+                }
+                other => (None, Some(std::mem::replace(other, Occupant::Worker))),
+            }
+        };
         self.give_back(claim.busy);
-        let Claim { record, tier, started, context, .. } = claim;
+        let Claim { record, tier, started, context, busy } = claim;
         worker.context = Some(context);
         // Whoever takes the record from the seat decides about the task; this is only a copy.
         drop_quietly(record);
-        match occupant {
-            Occupant::Running(running) => {
-                let ran = now.since(started);
-                seat.tally(tier).ended(ran);
-                if let Some(record) = running.record {
-                    self.conclude(worker.index, tier, record, ended, now);
-                }
-                worker.tasks = worker.tasks.wrapping_add(1);
-                if ran < SHORT && !worker.tasks.is_multiple_of(LOOK_EVERY) {
-                    return false;
-                }
-                if self.retires(worker.index, now) {
-                    return true;
-                }
-                if self.lane(tier).has_work() {
-                    self.evaluate(tier, now);
-                }
-                false
-            }
-            Occupant::Abandoned { running } => {
+        match late {
+            None => {}
+            Some(Occupant::Abandoned { running }) => {
                 self.came_back_late(worker.index, running, ended, now);
-                true
+                return true;
             }
-            Occupant::Nobody | Occupant::Worker => true,
+            Some(_) => return true,
         }
+        let ran = now.as_nanos().saturating_sub(started.as_nanos());
+        seat.tally(tier).ended(ran);
+        if let Some(record) = held {
+            self.conclude(worker.index, tier, record, ended, now);
+        }
+        worker.tasks = worker.tasks.wrapping_add(1);
+        if ran < SHORT_NANOS && !worker.tasks.is_multiple_of(LOOK_EVERY) {
+            return false;
+        }
+        if self.retires(worker.index, now) {
+            self.processor_is_free(busy, now);
+            return true;
+        }
+        if self.lane(tier).has_work() {
+            self.evaluate(tier, now);
+        }
+        false
     }
 
     /// An abandoned thread has come back after all. Its place was taken, so it goes; its task, if
     /// no other attempt was started, ends as it says.
     fn came_back_late(&self, index: usize, running: Running, ended: Ended, now: Time) {
-        let tier = running.tier;
+        let (tier, busy) = (running.tier, running.busy);
         if let Some(record) = running.record {
             count(&self.lane(tier).counts.late);
             let ended = match ended {
@@ -371,6 +390,17 @@ impl Engine {
             self.conclude(index, tier, record, ended, now);
         }
         self.free_abandoned(index, now);
+        self.processor_is_free(busy, now);
+    }
+
+    /// A thread goes that kept a processor busy, if `busy`: a background tier may have waited for
+    /// one to be helped.
+    fn processor_is_free(&self, busy: bool, now: Time) {
+        for tier in Class::Background.tiers() {
+            if busy && self.lane(tier).has_work() {
+                self.evaluate(tier, now);
+            }
+        }
     }
 
     fn free_abandoned(&self, index: usize, now: Time) {
@@ -398,7 +428,7 @@ impl Engine {
             self.settle(index, true);
         }
         let occupant = std::mem::replace(&mut self.seats[index].state().occupant, Occupant::Worker);
-        let (home, class) = (self.seats[index].home, self.class_of(index));
+        let home = self.seats[index].home;
         match occupant {
             Occupant::Running(running) => {
                 self.give_back(running.busy);
@@ -419,17 +449,9 @@ impl Engine {
             Home::Shared => &self.shared.counts.died,
         });
         self.journal.note(now, pool, Action::Died, left, None);
-        match home {
-            Home::Tier(tier) => {
-                self.evaluate(tier, now);
-                self.release_standby();
-            }
-            Home::Shared => {
-                for tier in class.tiers() {
-                    self.evaluate(tier, now);
-                }
-            }
-        }
+        // It may be missed, and where it was no longer needed, a place or a processor is free.
+        self.look_at_all(now);
+        self.release_standby();
     }
 
     /// A worker is gone: its seat is free, and its pool has one less.

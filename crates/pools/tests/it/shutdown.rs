@@ -150,6 +150,31 @@ fn retries_do_not_wait_for_their_time_when_the_pools_end() {
 }
 
 #[test]
+fn a_retry_is_not_left_behind_workers_that_finish_what_waited_elsewhere() {
+    let mut options = plain();
+    // One stands by, and there may be another.
+    options.shared.max = 2;
+    let pools = start(options);
+    let (running, door, runs) = (Count::new(), Door::new(), Count::new());
+    for _ in 0..5 {
+        pools.submit_blocking(Tier::Low, blocker(&running, &door)).expect("is taken");
+    }
+    running.reach(1);
+    let own = runs.clone();
+    let task = Task::blocking("failing", move |context| {
+        own.add();
+        if context.attempt() < 3 { Err(Failure::retryable("not yet")) } else { Ok(()) }
+    });
+    pools.try_submit(Tier::High, task).expect("is taken");
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| finish(&pools));
+        runs.reach(3);
+        door.open();
+        assert!(ending.join().expect("ends").dropped.is_empty());
+    });
+}
+
+#[test]
 fn submitters_that_wait_get_their_tasks_back() {
     let pools = start(plain());
     let done = Count::new();

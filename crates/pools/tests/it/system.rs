@@ -143,13 +143,12 @@ fn nobody_wakes_up_while_there_is_nothing_to_do() {
         let rests = |one: &skep_pools::PoolStats| one.idle_workers == one.active_workers;
         pools.stats().iter().all(rests).then_some(())
     });
-    // The last ones are still on their way into sleep.
-    let mut before = sleeps(&watched);
-    eventually("they sleep", || {
-        let now = sleeps(&watched);
-        std::mem::replace(&mut before, now.clone()).eq(&now).then_some(())
+    // The last ones are still on their way into sleep, for long if the machine is busy.
+    let quiet = (0..10).any(|_| {
+        let before = sleeps(&watched);
+        std::thread::park_timeout(Duration::from_secs(1));
+        assert!(before.len() >= 6 && before.contains_key("pools-timer"));
+        sleeps(&watched) == before
     });
-    std::thread::park_timeout(Duration::from_secs(1));
-    assert_eq!(sleeps(&watched), before);
-    assert!(before.len() >= 6 && before.contains_key("pools-timer"));
+    assert!(quiet, "{:?}", sleeps(&watched));
 }

@@ -30,7 +30,9 @@ impl Drop for Farewell {
 
 #[test]
 fn a_future_that_never_ends_is_dropped_at_its_deadline_and_its_worker_is_free() {
-    let pools = start(plain());
+    let mut options = plain();
+    options.grace = PATIENCE;
+    let pools = start(options);
     let dropped = Count::new();
     let own = dropped.clone();
     let task = Task::future("endless", move |_| {

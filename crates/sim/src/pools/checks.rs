@@ -5,10 +5,6 @@ use super::world::{POOLS, SHARED, World};
 use skep_policy::pools::Tier;
 use skep_policy::{Chance, Time};
 use skep_pools::PoolStats;
-use std::time::Duration;
-
-/// The engine tries to start a thread again after this time at the latest.
-const START_AGAIN_AFTER_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) const NAMES: [&str; POOLS] = ["critical", "high", "normal", "low", "shared"];
 
@@ -94,11 +90,9 @@ impl World {
         // Of the helpers only those for the urgent tiers are always there.
         let lasting = found.workers - if pool == SHARED { self.behind } else { 0 };
         if lasting < min && self.phase == Phase::Open {
-            let tries_again = |refused| refused + START_AGAIN_AFTER_MAX + self.slack >= self.now;
-            let is_soon_done = |deferred| deferred + self.slack >= self.now;
-            if !found.refused_at.is_some_and(tries_again)
-                && !found.deferred_at.is_some_and(is_soon_done)
-            {
+            // A start is tried again after its pause, and where it was left to the timer, soon.
+            let excused = [found.paused_until, found.deferred_at];
+            if !excused.into_iter().flatten().any(|until| until + self.slack >= self.now) {
                 self.fail(format!("{name}: {found:?}, the least is {min}"));
             }
         }
@@ -126,10 +120,12 @@ impl World {
         }
     }
 
-    /// Nothing is going to happen any more by itself, so nobody may rest beside work that is
-    /// theirs, and no help may be missing that can be had.
-    pub(super) fn check_dry(&mut self) {
-        if self.phase != Phase::Open {
+    /// Nothing is going to happen before the timer looks again, so nobody may rest beside work that
+    /// is theirs, and no help may be missing that can be had.
+    pub(super) fn check_settled(&mut self) {
+        let pauses = |until| until + self.slack >= self.now;
+        let pauses = self.pools.iter().any(|pool| pool.paused_until.is_some_and(pauses));
+        if self.phase != Phase::Open || pauses || !self.is_settled() {
             return;
         }
         let options = self.engine.options.clone();
@@ -140,7 +136,6 @@ impl World {
             if found.queue == 0 {
                 continue;
             }
-            self.story.note("dry_beside_work");
             if resting > 0 {
                 self.fail(format!("{tier}: {resting} rest beside {} tasks", found.queue));
             }
@@ -173,7 +168,7 @@ impl World {
     /// engine counted is what happened.
     pub(super) fn check_at_rest(&mut self) {
         self.check();
-        self.check_dry();
+        self.check_settled();
         self.check_retries();
         let left = self.ledger.unfinished();
         if !left.is_empty() {
@@ -193,12 +188,12 @@ impl World {
         let rules = |tier| self.engine.options.tier(tier).rules;
         // A tier that never grows is always as large as it can be, and keeps one helper.
         let keeps = [Tier::Critical, Tier::High].map(rules).iter().any(|one| one.min == one.max);
-        for pool in 0..POOLS {
+        for (pool, name) in NAMES.into_iter().enumerate() {
             let (min, _) = self.limits(pool);
             let most = if pool == SHARED && keeps { min.max(1) } else { min };
             let workers = self.pools[pool].workers;
             if workers < min || workers > most {
-                self.fail(format!("{}: {workers} workers at rest, not {min}", NAMES[pool]));
+                self.fail(format!("{name}: {workers} workers at rest, not {min}"));
             }
         }
     }

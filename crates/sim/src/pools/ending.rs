@@ -36,7 +36,7 @@ impl World {
                 Happened::Input(_) => self.knock(),
                 Happened::Nothing | Happened::Broken => return,
                 Happened::Dry if self.hangs() => {
-                    self.check_dry();
+                    self.check_settled();
                     self.release(RELEASED_WITHIN);
                 }
                 Happened::Dry => break,

@@ -85,6 +85,8 @@ pub fn play(seed: u64, moves: &[Move], ending: Ending) -> Outcome {
         make(&mut world, *one, &mut cancellable);
         // A moment, in which threads start and wake.
         pass(&mut world, Duration::from_millis(1));
+        world.check();
+        world.check_settled();
     }
     match ending {
         Ending::Rest => world.come_to_rest(),
@@ -175,7 +177,7 @@ fn small_pools(helpers: u16, more: u16) -> PoolsOptions {
         own.backoff = backoff::Options { base: wait, cap: wait };
     }
     options.shared =
-        SharedRules { min: helpers, max: helpers + more, steal_above: 1, background_max: 1 };
+        SharedRules { min: helpers, max: helpers + more, steal_above: 1, background_max: 2 };
     options.shared_idle_timeout = Duration::from_millis(50);
     options.critical_reserve = 1;
     options

@@ -472,6 +472,14 @@ impl World {
         threads.filter(rests).filter(|thread| whose(thread)).count()
     }
 
+    /// Whether nobody is on the way to do something: all rest, or run.
+    pub fn is_settled(&self) -> bool {
+        let settled = |thread: &Thread| {
+            matches!(thread.doing, Doing::Resting { waking: false } | Doing::Running(_))
+        };
+        !self.timer.waking && self.seats.iter().filter_map(|seat| seat.thread.as_ref()).all(settled)
+    }
+
     /// Whether somebody hangs until they are released.
     pub fn hangs(&self) -> bool {
         let hangs = |attempt: &Attempt| attempt.plan.at.is_none();

@@ -20,6 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// The engine pauses for this long after a thread could not be started.
+const START_AGAIN_AFTER: Duration = Duration::from_millis(100);
+const START_AGAIN_AFTER_MAX: Duration = Duration::from_secs(5);
+
 /// The tiers, and the shared pool behind them.
 pub(crate) const POOLS: usize = 5;
 pub(crate) const SHARED: usize = 4;
@@ -39,14 +43,25 @@ pub(crate) struct Pool {
     pub abandoned: u32,
     /// When an abandoned thread last came back.
     pub freed_at: Time,
-    /// When a thread could last not be started.
-    pub refused_at: Option<Time>,
+    /// Until when no thread is started, because one could not be.
+    pub paused_until: Option<Time>,
+    refused_in_a_row: u32,
     /// When a start was last left to the timer.
     pub deferred_at: Option<Time>,
     pub spawned: u64,
     pub refused: u64,
     pub died: u64,
     pub abandoned_total: u64,
+}
+
+impl Pool {
+    /// A thread could not be started. The pauses double, up to a limit.
+    fn refused(&mut self, now: Time) {
+        let pause = START_AGAIN_AFTER.saturating_mul(1 << self.refused_in_a_row.min(16));
+        self.paused_until = Some(now + pause.min(START_AGAIN_AFTER_MAX));
+        self.refused_in_a_row += 1;
+        self.refused += 1;
+    }
 }
 
 #[derive(Default)]
@@ -276,16 +291,15 @@ impl World {
     /// Does what the engine asked for.
     pub(super) fn obey(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
-        for home in &mail.refused {
-            let pool = &mut self.pools[pool_of(*home)];
-            pool.refused += 1;
-            pool.refused_at = Some(self.now);
-        }
         for home in &mail.deferred {
             self.pools[pool_of(*home)].deferred_at = Some(self.now);
         }
         for (seat, home, class) in &mail.starts {
+            self.pools[pool_of(*home)].refused_in_a_row = 0;
             self.start_thread(*seat, *home, *class);
+        }
+        for home in &mail.refused {
+            self.pools[pool_of(*home)].refused(self.now);
         }
         for seat in &mail.wakes {
             self.wake(*seat);
