@@ -102,5 +102,4 @@ impl Handoff {
 }
 
 #[cfg(test)]
-#[path = "handoff_tests.rs"]
 mod tests;

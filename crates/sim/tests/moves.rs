@@ -135,6 +135,17 @@ fn a_thread_that_comes_back_late_leaves_its_processor_to_whoever_waits_for_help(
 }
 
 #[test]
+fn an_urgent_tier_gets_help_when_a_background_helper_leaves_its_place() {
+    // With one of its tasks the worker of the tier dies, so that the second helper comes too.
+    let behind = [vec![task(Tier::Normal); 4], vec![Move::Kill(10)]].concat();
+    let rest = [Move::End(1, How::Succeeds), Move::End(1, How::Succeeds)];
+    // Both places are taken. When the helpers have rested for long enough, one is for this tier;
+    // and because they are nicer than a helper for it may be, the timer starts that.
+    let urgent = [vec![task(Tier::Critical); 5], vec![Move::Wait(60)]].concat();
+    plays(PLAIN, &[behind, rest.to_vec(), urgent].concat(), Ending::Rest);
+}
+
+#[test]
 fn a_background_tier_gets_help_when_the_other_leaves_it_a_processor() {
     let (normal, low) = (task(Tier::Normal), task(Tier::Low));
     let moves = [normal, low, low, low, low, Move::End(0, How::Succeeds), Move::Wait(20)];

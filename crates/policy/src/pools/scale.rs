@@ -200,5 +200,4 @@ pub fn scale(
 }
 
 #[cfg(test)]
-#[path = "scale_tests.rs"]
 mod tests;

@@ -154,6 +154,8 @@ fn a_retry_is_not_left_behind_workers_that_finish_what_waited_elsewhere() {
     let mut options = plain();
     // One stands by, and there may be another.
     options.shared.max = 2;
+    options.tier_mut(Tier::High).backoff.base = PATIENCE * 60;
+    options.tier_mut(Tier::High).backoff.cap = PATIENCE * 60;
     let pools = start(options);
     let (running, door, runs) = (Count::new(), Door::new(), Count::new());
     for _ in 0..5 {
@@ -166,8 +168,10 @@ fn a_retry_is_not_left_behind_workers_that_finish_what_waited_elsewhere() {
         if context.attempt() < 3 { Err(Failure::retryable("not yet")) } else { Ok(()) }
     });
     pools.try_submit(Tier::High, task).expect("is taken");
+    runs.reach(1);
     std::thread::scope(|scope| {
         let ending = scope.spawn(|| finish(&pools));
+        // Everybody is busy with what waited in low, when the last attempt is due.
         runs.reach(3);
         door.open();
         assert!(ending.join().expect("ends").dropped.is_empty());

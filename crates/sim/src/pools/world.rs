@@ -2,8 +2,8 @@
 //!
 //! One event is one thing that a thread, the timer or a submitter does with the engine. Each is a
 //! single call, as if its threads took turns; what happens inside a call when two overlap is for
-//! the model checker (`handoff_tests.rs` in the engine's crate), and here it is what order they
-//! come in, how late they are, and what fails.
+//! loom, beside the engine's hand-off, and here it is what order they come in, how late they are,
+//! and what fails.
 
 use super::agenda::{Agenda, What};
 use super::hands::{Book, Guard, Mail, Mailbox, VirtualHands};

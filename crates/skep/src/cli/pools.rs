@@ -386,6 +386,18 @@ async fn page(
     node.get(&path).await
 }
 
+async fn all_ids(arguments: &DeadPickArgs) -> Result<Vec<String>, CliError> {
+    let (mut ids, mut next) = (Vec::new(), None);
+    loop {
+        let answer = page(&arguments.node, &arguments.filter, 1_000, next.as_deref()).await?;
+        ids.extend(answer.letters.into_iter().map(|letter| letter.id));
+        next = answer.next;
+        if next.is_none() {
+            return Ok(ids);
+        }
+    }
+}
+
 /// Does the same with each letter that was named, or with all. One that is refused does not keep
 /// the others from being done.
 async fn each(
@@ -394,16 +406,7 @@ async fn each(
     done: &str,
     act: impl AsyncFn(&str) -> Result<(), CliError>,
 ) -> Result<Exit, CliError> {
-    let mut ids = arguments.ids.clone();
-    let mut next = None;
-    while arguments.all {
-        let answer = page(&arguments.node, &arguments.filter, 1_000, next.as_deref()).await?;
-        ids.extend(answer.letters.into_iter().map(|letter| letter.id));
-        next = answer.next;
-        if next.is_none() {
-            break;
-        }
-    }
+    let ids = if arguments.all { all_ids(arguments).await? } else { arguments.ids.clone() };
     let (mut worked, mut refused) = (Vec::new(), Vec::new());
     for id in ids {
         match act(&id).await {

@@ -176,8 +176,8 @@ pub async fn guard(
 /// Probes, scrapes and the dashboard's own files would fill the access log with what nobody asks
 /// about; they are counted in the metrics.
 fn is_kept(route: Option<&str>) -> bool {
-    let uninteresting = |prefix: &&str| route.is_some_and(|route| route.starts_with(prefix));
-    route != Some("/") && !["/health", "/metrics", "/assets"].iter().any(|one| uninteresting(&one))
+    let begins = |prefix: &str| route.is_some_and(|route| route.starts_with(prefix));
+    route != Some("/") && !["/health", "/metrics", "/assets"].into_iter().any(begins)
 }
 
 /// Waits for a route's answer for so long, and survives its panic.

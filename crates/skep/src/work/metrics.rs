@@ -205,7 +205,6 @@ fn encode_access(encoder: &mut DescriptorEncoder<'_>, totals: Option<BatchTotals
     {
         ConstCounter::new(count).encode(family.encode_family(&Part { outcome })?)?;
     }
-    drop(family);
     let help = "Transactions that wrote entries of the access log";
     let batches =
         encoder.encode_descriptor("skep_access_log_batches", help, None, MetricType::Counter)?;
