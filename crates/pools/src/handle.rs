@@ -259,8 +259,8 @@ impl Pools {
         }
     }
 
-    /// Registers how tasks of a kind are built from their payload, so that dead letters of it can be
-    /// tried again after a restart.
+    /// Registers how tasks of a kind are built from their payload, so that dead letters of it can
+    /// be tried again after a restart.
     pub fn register(
         &self,
         kind: &'static str,

@@ -31,6 +31,8 @@ pub struct Lane {
     pub workers: AtomicU32,
     pub abandoned: AtomicU32,
     pub control: Mutex<Control>,
+    /// When it last got one more worker.
+    pub grown_at: AtomicU64,
     /// The timer will look whether a worker is missing.
     pub is_to_be_checked: AtomicBool,
     pub room: CachePadded<Room>,
@@ -104,6 +106,7 @@ impl Lane {
                 no_start_before: Time::ZERO,
                 start_failures: 0,
             }),
+            grown_at: AtomicU64::new(0),
             is_to_be_checked: AtomicBool::new(false),
             room: CachePadded::default(),
             sequence: CachePadded::default(),

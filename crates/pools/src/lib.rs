@@ -25,7 +25,8 @@
 //! use skep_pools::{Failure, Options, Pools, Task, Tier};
 //! use std::time::Duration;
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let pools = Pools::start(Options::new(2))?;
 //! // Answers at once, `Full` if there is no room.
 //! pools.try_submit(Tier::Critical, Task::blocking("breaker", |_| Ok(())))?;

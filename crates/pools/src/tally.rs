@@ -67,8 +67,8 @@ impl Tally {
         Tally { done: AtomicU64::new(0), wait: Spans::new(), run: Spans::new() }
     }
 
-    /// An attempt started after this wait. In nanoseconds, like the clock: converting twice for every
-    /// task can be measured.
+    /// An attempt started after this wait. In nanoseconds, like the clock: converting twice for
+    /// every task can be measured.
     pub fn started(&self, wait_nanos: u64) {
         self.wait.note(wait_nanos);
     }

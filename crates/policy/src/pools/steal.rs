@@ -48,22 +48,19 @@ pub struct Stolen {
 
 /// What a shared worker of `class` takes next, from the tiers as they are: critical, then high,
 /// where all of the tier's workers are busy and something waits; normal, then low, where more than
-/// `steal_above` wait. While the pools drain, anything that waits is taken, in the same order.
+/// `steal_above` wait.
 pub fn steal(
     class: Class,
     rules: &[TierRules; 4],
     shared: &SharedRules,
-    draining: bool,
     now: impl Fn(Tier) -> TierNow,
 ) -> Option<Stolen> {
     class.tiers().into_iter().find_map(|tier| {
         let now = now(tier);
-        let takes = now.queue > 0
-            && (draining
-                || match class {
-                    Class::Express => now.is_maxed(&rules[tier.index()]),
-                    Class::Background => now.queue > shared.steal_above,
-                });
+        let takes = match class {
+            Class::Express => now.queue > 0 && now.is_maxed(&rules[tier.index()]),
+            Class::Background => now.queue > shared.steal_above,
+        };
         takes.then_some(Stolen { tier, now })
     })
 }
@@ -88,7 +85,7 @@ mod tests {
 
     fn taken(class: Class, tiers: [TierNow; 4]) -> Option<Tier> {
         let rules = [RULES, TierRules { max: 6, ..RULES }, RULES, RULES];
-        steal(class, &rules, &SHARED, false, |tier| tiers[tier.index()]).map(|stolen| stolen.tier)
+        steal(class, &rules, &SHARED, |tier| tiers[tier.index()]).map(|stolen| stolen.tier)
     }
 
     #[test]
@@ -118,16 +115,5 @@ mod tests {
         let all = [tier(100, 4, 0), tier(500, 6, 0), tier(200, 1, 0), tier(100, 1, 0)];
         assert_eq!(taken(Class::Express, all), Some(Tier::Critical));
         assert_eq!(taken(Class::Background, all), Some(Tier::Normal));
-    }
-
-    #[test]
-    fn while_draining_whatever_waits_is_taken_in_order() {
-        let rules = [RULES; 4];
-        let tiers = [tier(0, 1, 1), tier(1, 1, 1), tier(0, 1, 0), tier(1, 1, 0)];
-        let taken = |class| {
-            steal(class, &rules, &SHARED, true, |tier| tiers[tier.index()]).map(|one| one.tier)
-        };
-        assert_eq!(taken(Class::Express), Some(Tier::High));
-        assert_eq!(taken(Class::Background), Some(Tier::Low));
     }
 }

@@ -122,7 +122,7 @@ impl Engine {
         lock(&self.dropped).push(one);
     }
 
-    /// What was not done because the pools stopped, in the order of the tiers, and was not told yet.
+    /// What was not done because the pools stopped, by tier, and was not told yet.
     pub fn take_dropped(&self) -> Vec<Dropped> {
         let mut dropped = std::mem::take(&mut *lock(&self.dropped));
         dropped.sort_by_key(|one| (one.tier, one.id));
@@ -149,7 +149,9 @@ impl Engine {
     /// Looks at every tier.
     pub fn look_at_all(&self, now: Time) {
         for tier in Tier::ALL {
-            self.evaluate(tier, now);
+            if !self.evaluate(tier, now) {
+                self.help_to_drain(tier, now);
+            }
         }
     }
 
@@ -183,7 +185,7 @@ impl Engine {
         self.is_empty() && !self.seats.iter().any(|seat| moves(&seat.state().occupant))
     }
 
-    /// What a thread still holds when the pools stop becomes a dead letter: nobody will wait for it.
+    /// What a thread still holds when the pools stop becomes a dead letter: nobody waits for it.
     pub fn give_up_running(&self, now: Time) {
         for seat in &self.seats {
             let held = match &mut seat.state().occupant {

@@ -2,7 +2,7 @@
 
 use super::{DRAINING, Engine, OPEN, STOPPED};
 use crate::journal::{Action, Pool};
-use crate::lane::{Lane, count};
+use crate::lane::count;
 use crate::later::Due;
 use crate::seat::{Home, Occupant};
 use crate::sync::lock;
@@ -10,6 +10,11 @@ use skep_policy::Time;
 use skep_policy::pools::{Class, Help, Ratio, Scale, Tier, Verdict, scale};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// So long after it has grown a tier lets nobody go. The gap between the ratios keeps a steady
+/// queue from calling workers and sending them away; this does so where the new worker itself
+/// empties it.
+const SETTLES_NANOS: u64 = 1_000_000_000;
 
 /// The wait after a thread could not be started, doubled with each failure in a row.
 const START_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -26,8 +31,8 @@ impl Engine {
         )
     }
 
-    /// The queue length up to which there is nothing to decide about a tier when a task comes. Reads
-    /// only what seldom changes, so that most submissions need not look any further.
+    /// The queue length up to which there is nothing to decide about a tier when a task comes.
+    /// Reads only what seldom changes, so that most submissions need not look any further.
     pub(crate) fn quiet_up_to(&self, tier: Tier) -> u64 {
         let rules = &self.rules[tier.index()];
         let workers = self.lane(tier).workers.load(Ordering::SeqCst);
@@ -120,11 +125,11 @@ impl Engine {
 
     /// Whether a worker that starts now would leave at once: the pools end, and nothing is left
     /// that could be started.
-    fn is_of_no_use(&self) -> bool {
+    fn is_of_no_use(&self, home: Home, class: Class) -> bool {
         match self.phase() {
             OPEN => false,
             STOPPED => true,
-            _ => !self.lanes.iter().any(Lane::has_work),
+            _ => !self.drains(home, class).any(|tier| self.lane(tier).has_work()),
         }
     }
 
@@ -185,7 +190,9 @@ impl Engine {
         let (worker, verdict, workers) = {
             let mut control = lock(&lane.control);
             let verdict = self.verdict(tier);
-            if verdict.scale != Scale::Spawn || now < control.no_start_before || self.is_of_no_use()
+            if verdict.scale != Scale::Spawn
+                || now < control.no_start_before
+                || self.is_of_no_use(Home::Tier(tier), tier.class())
             {
                 return false;
             }
@@ -201,6 +208,7 @@ impl Engine {
         match self.hands.start(worker, Home::Tier(tier), tier.class()) {
             Ok(()) => {
                 count(&lane.counts.spawned);
+                lane.grown_at.store(now.as_nanos(), Ordering::Relaxed);
                 let mut control = lock(&lane.control);
                 control.start_failures = 0;
                 drop(control);
@@ -228,7 +236,7 @@ impl Engine {
     }
 
     /// A thread could not be started: these tiers may still need one then.
-    fn look_again(&self, tiers: &[Tier], at: Time) {
+    pub(super) fn look_again(&self, tiers: &[Tier], at: Time) {
         for tier in tiers {
             self.later.add(at, Due::Check(*tier));
         }
@@ -255,7 +263,7 @@ impl Engine {
     fn start_helper(&self, class: Class, now: Time, why: &'static str) -> bool {
         let shared = &self.shared;
         // Without the lock first: under load this is asked with every task.
-        if self.has_all_helpers(class) || self.is_of_no_use() {
+        if self.has_all_helpers(class) || self.is_of_no_use(Home::Shared, class) {
             return false;
         }
         let (worker, workers) = {
@@ -304,10 +312,14 @@ impl Engine {
     /// A worker that has just finished a task: shall it go?
     pub(crate) fn retires(&self, worker: usize, now: Time) -> bool {
         let Home::Tier(tier) = self.seats[worker].home else { return false };
-        if self.phase() != OPEN || self.verdict(tier).scale != Scale::Retire {
+        let lane = self.lane(tier);
+        let grown = now.as_nanos().saturating_sub(lane.grown_at.load(Ordering::Relaxed));
+        if grown < SETTLES_NANOS
+            || self.phase() != OPEN
+            || self.verdict(tier).scale != Scale::Retire
+        {
             return false;
         }
-        let lane = self.lane(tier);
         // Under the lock, so that of several who finish together each sees the others go.
         let mut control = lock(&lane.control);
         let verdict = self.verdict(tier);

@@ -182,11 +182,12 @@ impl Engine {
     /// The next task for a worker, and whether it counts as a busy background task.
     fn take(&self, index: usize) -> Option<(Tier, Record, bool)> {
         match self.seats[index].home {
-            // While the pools drain, everybody works on what is most urgent.
-            _ if self.phase() == DRAINING => Tier::ALL.into_iter().find_map(|tier| {
-                let record = self.lane(tier).take()?;
-                Some(self.note_busy(tier, record))
-            }),
+            home if self.phase() == DRAINING => {
+                self.drains(home, self.class_of(index)).find_map(|tier| {
+                    let record = self.lane(tier).take()?;
+                    Some(self.note_busy(tier, record))
+                })
+            }
             _ if self.phase() == STOPPED => None,
             Home::Tier(tier) => {
                 let record = self.lane(tier).take()?;
@@ -194,6 +195,16 @@ impl Engine {
             }
             Home::Shared => self.take_as_helper(self.class_of(index)),
         }
+    }
+
+    /// What somebody works on while the pools drain, the most urgent first, and nothing that is
+    /// less urgent than their own work: that may fall due at any time.
+    pub(super) fn drains(&self, home: Home, class: Class) -> impl Iterator<Item = Tier> {
+        let works_on = move |tier: &Tier| match home {
+            Home::Tier(own) => *tier <= own,
+            Home::Shared => tier.class() == class,
+        };
+        Tier::ALL.into_iter().filter(works_on)
     }
 
     fn note_busy(&self, tier: Tier, record: Record) -> (Tier, Record, bool) {
@@ -230,8 +241,7 @@ impl Engine {
     }
 
     fn stealable(&self, class: Class) -> Option<Tier> {
-        let stolen =
-            steal(class, &self.rules, &self.options.shared, false, |tier| self.tier_now(tier));
+        let stolen = steal(class, &self.rules, &self.options.shared, |tier| self.tier_now(tier));
         stolen.map(|stolen| stolen.tier)
     }
 
@@ -449,8 +459,10 @@ impl Engine {
             Home::Shared => &self.shared.counts.died,
         });
         self.journal.note(now, pool, Action::Died, left, None);
-        // It may be missed, and where it was no longer needed, a place or a processor is free.
+        // It may be missed, and where it was no longer needed, a place or a processor is free. Once
+        // more by the timer: the last time that a dead thread knew may be long ago.
         self.look_at_all(now);
+        self.look_again(&Tier::ALL, now);
         self.release_standby();
     }
 

@@ -13,7 +13,7 @@ Examples:
   skep access --status 5xx --limit 200
   skep access --path /api/v1/keys --json
 
-Needs a key with the scope `admin`. The settings `access_log.*` say what is kept, and for how long.";
+Needs a key with the scope `admin`. What is kept, and for how long, is set by `access_log.*`.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]

@@ -159,7 +159,7 @@ pub fn overload(options: Options, report: &mut Report) -> anyhow::Result<()> {
         || done.load(Ordering::Relaxed) != accepted
     {
         report.fail(format!(
-            "{accepted} were accepted and {rejected} rejected; the pools say {} and {}, {} were done",
+            "{accepted} were accepted, {rejected} rejected; the pools say {} and {}; {} were done",
             totals.accepted,
             totals.rejected,
             done.load(Ordering::Relaxed)
