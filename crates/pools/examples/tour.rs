@@ -12,13 +12,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut options = Options::new(2);
     let high = options.tier_mut(Tier::High);
     let ratio = Ratio::whole(5);
-    // One worker, so that the rest of the tour is easy to follow.
+    // One worker, and a helper that stands by, because it can have no more.
     high.rules = TierRules { min: 1, max: 1, up: ratio, down: Ratio::whole(2), overflow: ratio };
     high.queue = 3;
     high.retries = 2;
     high.backoff =
         backoff::Options { base: Duration::from_millis(5), cap: Duration::from_millis(20) };
-    options.shared.max = 0;
     let pools = Pools::start(options)?;
 
     println!("Tiers: each has workers and a queue of its own.");
@@ -62,15 +61,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("  with patience it got in, as number {id}");
 
     println!("Retry: what fails is tried again, with growing waits.");
-    let task = Task::blocking("flaky", |context| {
+    let task = Task::blocking("flaky", move |context| {
         println!("  attempt {}", context.attempt());
-        if context.attempt() < 3 { Err(Failure::retryable("not yet")) } else { Ok(()) }
+        if context.attempt() < 3 {
+            return Err(Failure::retryable("not yet"));
+        }
+        done.send_modify(|count| *count += 1);
+        Ok(())
     });
     pools.submit(Tier::High, task).await?;
+    watching.wait_for(|count| *count == 5).await?;
 
     println!("Dead letters: what cannot be done is kept, and can be tried again.");
     let task = Task::blocking("doomed", |context| panic!("attempt {}", context.attempt()));
-    std::panic::set_hook(Box::new(|_| {}));
+    std::panic::set_hook(Box::new(|panic| println!("  {}", panic.payload_as_str().unwrap_or(""))));
     pools.submit(Tier::High, task.retries(1)).await?;
 
     println!("Batching: many small writes become few large ones.");

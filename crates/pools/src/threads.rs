@@ -186,15 +186,18 @@ impl Drop for Life<'_> {
     }
 }
 
-/// Looks of a worker without work before it rests, with longer and longer pauses between them, and
-/// so many more with the processor left to others.
+/// Looks of a worker without work before it rests, with longer and longer pauses between them; and
+/// so many more after a streak of tasks, with the processor left to others.
 const LOOKS: u32 = 8;
 const LOOKS_YIELDING: u32 = 8;
 
-/// Keeps looking for a few microseconds, a tenth of what waking a thread costs. Where submitters
-/// wait for a processor they get this one, and the next task is there without anybody sleeping.
-fn linger(found: impl Fn() -> bool) {
-    for look in 0..LOOKS + LOOKS_YIELDING {
+/// Keeps looking for a few microseconds, a tenth of what waking a thread costs. In a streak the
+/// submitters may wait for this processor; they get it, and the next task is there without anybody
+/// sleeping. Otherwise nothing is given away: whoever would get it, a flood of background work for
+/// example, could keep it for milliseconds.
+fn linger(streak: bool, found: impl Fn() -> bool) {
+    let looks = if streak { LOOKS + LOOKS_YIELDING } else { LOOKS };
+    for look in 0..looks {
         if found() {
             return;
         }
@@ -220,8 +223,8 @@ fn work(engine: &Arc<Engine>, world: &World, index: usize) {
                 life.now = world.clock.now();
                 engine.ended(&mut life.worker, claim, ended, life.now)
             }
-            Next::Linger => {
-                linger(|| engine.can_take(index));
+            Next::Linger { streak } => {
+                linger(streak, || engine.can_take(index));
                 false
             }
             Next::Rest(until) => {

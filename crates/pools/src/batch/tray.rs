@@ -26,14 +26,15 @@ pub struct Tray<T> {
     pub totals: BatchTotals,
 }
 
-/// A batch on its way. Its parts are written from the first to the last: halved when they fail, and
-/// doubled when they do not.
+/// A batch on its way. Its parts are written from the first to the last, and halved when they fail.
 pub struct Current<T> {
     pub all: Arc<Vec<T>>,
     /// So many are written or given up.
     pub done: usize,
     /// So many of the others are written next.
     pub size: usize,
+    /// The end of the part that failed last.
+    pub suspect_until: usize,
     pub failures: u32,
     /// Attempts in a row that ended without an answer, and what was heard of the last one.
     pub crashes: u32,
@@ -78,7 +79,12 @@ impl<T> Tray<T> {
         let current = self.current.as_mut()?;
         current.done += count;
         current.crashes = 0;
-        current.size = (2 * current.size).min(current.all.len() - current.done);
+        current.size = match current.suspect_until.saturating_sub(current.done) {
+            // The part that failed has been dealt with; the others may be all right.
+            0 => current.unfinished(),
+            // The first half of it was all right, so that the fault is in the other.
+            suspects => (suspects / 2).max(1),
+        };
         if current.size == 0 { self.current.take() } else { None }
     }
 
@@ -106,6 +112,7 @@ impl<T> Current<T> {
             size: all.len(),
             all: Arc::new(all),
             done: 0,
+            suspect_until: 0,
             failures: 0,
             crashes: 0,
             last_words: String::new(),
@@ -119,6 +126,7 @@ impl<T> Current<T> {
 
     pub fn halve(&mut self) {
         if self.size > 1 {
+            self.suspect_until = self.done + self.size;
             self.size /= 2;
             self.crashes = 0;
         }

@@ -28,12 +28,14 @@ pub struct Worker {
     resting: bool,
     /// Until when it rests.
     rests_until: Option<Time>,
-    /// The tasks it has done.
+    /// The tasks it has done since it last rested.
     tasks: u32,
 }
 
 /// The most that a task waits for its retry while the pools drain.
 const DRAIN_RETRY_WAIT_MAX: Duration = Duration::from_millis(100);
+/// So many tasks without a rest are a streak.
+const STREAK: u32 = 64;
 /// A look at the queue would cost more than tasks shorter than this.
 const SHORT_NANOS: u64 = 10_000;
 /// After so many of them a worker looks anyway.
@@ -43,8 +45,9 @@ const LOOK_EVERY: u32 = 16;
 pub enum Next {
     /// Run this, then call [`Engine::ended`].
     Run(Claim),
-    /// Look at [`Engine::can_take`] for a few microseconds, then ask again.
-    Linger,
+    /// Look at [`Engine::can_take`] for a few microseconds, then ask again. In a `streak` of tasks
+    /// more of them are likely to come, and whoever submits them may need the processor.
+    Linger { streak: bool },
     /// Sleep until woken, at most until this time, then call [`Engine::rested`].
     Rest(Option<Time>),
     /// Go.
@@ -123,13 +126,14 @@ impl Engine {
             if !worker.lingered && self.lingers(index) && self.handoff(index).search() {
                 worker.searching = true;
                 worker.lingered = true;
-                return Next::Linger;
+                return Next::Linger { streak: worker.tasks >= STREAK };
             }
             worker.lingered = false;
             self.leave_processor(index, now);
             if self.handoff(index).rest(index, || self.can_take(index)) {
                 worker.rests_until = self.rests_until(index, now);
                 worker.resting = true;
+                worker.tasks = 0;
                 return Next::Rest(worker.rests_until);
             }
         }

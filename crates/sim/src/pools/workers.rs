@@ -118,7 +118,7 @@ impl World {
         let read = self.read();
         match next {
             Next::Run(claim) => self.begin(seat, claim, asked_at),
-            Next::Linger => {
+            Next::Linger { .. } => {
                 let late = self.weather.linger.draw(&mut self.chance);
                 self.schedule(seat, self.now + late);
             }

@@ -41,6 +41,8 @@ pub fn run(options: Options, report: &mut Report) -> anyhow::Result<()> {
     pool_options.shared_idle_timeout = Duration::from_secs(3_600);
     for tier in Tier::ALL {
         pool_options.tier_mut(tier).idle_timeout = Duration::from_secs(3_600);
+        // The timer looks once more when the time of the last task is over.
+        pool_options.tier_mut(tier).task_timeout = Duration::from_secs(1);
     }
     let before = resident_mb();
     let pools = Pools::start(pool_options)?;
@@ -71,7 +73,7 @@ pub fn run(options: Options, report: &mut Report) -> anyhow::Result<()> {
     while !quiet() && Instant::now() < deadline {
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    std::thread::park_timeout(Duration::from_millis(300));
+    std::thread::park_timeout(Duration::from_millis(1_200));
     report.figure("idle_helpers", f64::from(pools.stats()[4].idle_workers));
     report.figure("idle_wakeups_with_helpers_per_second", sleeps_per_second(time));
     Ok(())
