@@ -391,16 +391,12 @@ impl Pools {
         let engine = &self.inner.engine;
         engine.drain(self.now());
         let drained = self.until(|| {
-            if engine.workers() > 0 {
-                // Each may have a task in its hands, also where none can be seen.
-                return false;
-            }
-            let drained = engine.is_drained();
-            if !drained {
+            let deserted = engine.is_deserted();
+            if !deserted && engine.workers() == 0 {
                 // Something came between the last worker's look and its end.
                 engine.look_at_all(self.now());
             }
-            drained
+            deserted
         });
         self.within(limit, drained).await;
         engine.stop(self.now());

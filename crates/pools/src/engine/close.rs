@@ -170,7 +170,13 @@ impl Engine {
 
     /// Whether the timer can go too.
     pub fn is_over(&self) -> bool {
-        self.is_finished() || (self.phase() != OPEN && self.workers() == 0 && self.is_drained())
+        self.is_finished() || (self.phase() != OPEN && self.is_deserted())
+    }
+
+    /// Whether nobody is there, not even a thread that was given up, and nothing waits. Who comes
+    /// back from a task leaves it somewhere before they go, so that this is the order to look in.
+    pub fn is_deserted(&self) -> bool {
+        self.workers() == 0 && self.still_there() == 0 && self.is_empty()
     }
 
     /// Threads that are still there.

@@ -4,6 +4,7 @@ use crate::kit::*;
 use skep_pools::{Cause, Failure, Options, Pools, Task, Tier};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 fn hasty() -> Options {
     let mut options = plain();
@@ -251,6 +252,62 @@ fn a_future_that_blocks_in_its_poll_is_given_up_like_blocking_code() {
 }
 
 #[test]
+fn times_without_an_end_are_times_too() {
+    let mut options = plain();
+    for tier in &mut options.tiers {
+        tier.task_timeout = Duration::MAX;
+        tier.idle_timeout = Duration::MAX;
+        tier.backoff = skep_policy::backoff::Options { base: ms(1), cap: Duration::MAX };
+    }
+    options.grace = Duration::MAX;
+    options.shared_idle_timeout = Duration::MAX;
+    let pools = start(options);
+    let done = Count::new();
+    for tier in Tier::ALL {
+        let own = done.clone();
+        let task = Task::future("twice", move |context| {
+            own.add();
+            let again = context.attempt() == 1;
+            async move { if again { Err(Failure::retryable("once more")) } else { Ok(()) } }
+        });
+        let task = task.timeout(Duration::MAX).start_within(Duration::MAX);
+        pools.submit_timeout(tier, task, Duration::MAX).expect("is taken");
+    }
+    done.reach(8);
+    assert!(wait(pools.shutdown(Duration::MAX)).dropped.is_empty());
+    Tier::ALL.iter().for_each(|tier| adds_up(&pools, *tier));
+}
+
+#[test]
+fn late_attempts_are_tried_again_also_when_nobody_holds_the_pools_any_more() {
+    for _ in 0..30 {
+        let mut options = plain();
+        options.grace = Duration::ZERO;
+        let watched = Watched::new();
+        let pools = watched.builder(options).start().expect("starts");
+        let (running, door, done) = (Count::new(), Door::new(), Count::new());
+        let own = (running.clone(), door.clone(), done.clone());
+        let task = Task::blocking("late", move |context| {
+            let (running, door, done) = &own;
+            if context.attempt() == 1 {
+                running.add();
+                door.pass();
+                return Err(Failure::retryable("late"));
+            }
+            done.add();
+            Ok(())
+        });
+        pools.try_submit(Tier::High, task.timeout(ms(1))).expect("is taken");
+        running.reach(1);
+        abandoned(&pools, Tier::High, 1);
+        drop(pools);
+        door.open();
+        done.reach(1);
+        eventually("no thread is left", || watched.alive().is_empty().then_some(()));
+    }
+}
+
+#[test]
 fn attempts_that_end_while_their_time_ends_are_counted_once() {
     let mut options = high(3, 64);
     options.grace = ms(0);
@@ -262,13 +319,13 @@ fn attempts_that_end_while_their_time_ends_are_counted_once() {
         let task = Task::blocking("close", move |context| {
             // The first attempts take about as long as they may.
             if context.attempt() < 3 {
-                spin(std::time::Duration::from_micros(200 + number));
+                spin(Duration::from_micros(200 + number));
                 return Err(Failure::retryable("once more"));
             }
             done.fetch_add(1, Ordering::SeqCst);
             Ok(())
         });
-        let task = task.timeout(std::time::Duration::from_micros(300));
+        let task = task.timeout(Duration::from_micros(300));
         let task = if number % 2 == 0 { task.idempotent() } else { task };
         pools.submit_blocking(Tier::High, task).expect("is taken");
     }

@@ -242,6 +242,33 @@ fn a_burst_of_ten_thousand_requests_is_in_the_access_log_to_the_last() {
 }
 
 #[test]
+fn a_thousand_requests_a_second_are_all_kept_in_few_transactions() {
+    let folder = Folder::new("work");
+    let node = Node::start(skep(), &folder.join("data"), &[]);
+    let started = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                for round in 1..=30 {
+                    hammer(node.address(), 10);
+                    let due = started + Duration::from_millis(100) * round;
+                    let wait = due.saturating_duration_since(std::time::Instant::now());
+                    std::thread::park_timeout(wait);
+                }
+            });
+        }
+    });
+    eventually("all are written", || (entries_of(&node) == 3_000).then_some(()));
+    let metrics = node.get("/metrics").body;
+    assert!(metrics.contains("skep_access_log_entries_total{outcome=\"dropped\"} 0"), "{metrics}");
+    let batches = metrics.lines().find(|line| line.starts_with("skep_access_log_batches_total"));
+    let batches: u64 =
+        batches.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("some");
+    assert!(batches <= 100, "{batches} transactions");
+    assert_eq!(node.stop().code, 0);
+}
+
+#[test]
 fn entries_wait_for_a_database_that_is_away_and_are_written_when_it_is_back() {
     let folder = Folder::new("work");
     let database = Postgres::shared().database();
