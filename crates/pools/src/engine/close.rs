@@ -54,6 +54,7 @@ impl Engine {
     /// Whether no task waits for anything, or is on its way from one place to another.
     pub fn is_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.waiting() == 0)
+            && self.sweeping.load(Ordering::SeqCst) == 0
     }
 
     /// Whether every accepted task has ended.
@@ -100,6 +101,7 @@ impl Engine {
     /// the task with this id, if it is among them.
     pub(crate) fn sweep(&self, own: Option<u64>, now: Time) -> Option<Record> {
         let mut found = None;
+        self.sweeping.fetch_add(1, Ordering::SeqCst);
         for (tier, record) in self.empty() {
             if Some(record.id()) == own {
                 found = Some(record);
@@ -107,6 +109,7 @@ impl Engine {
                 self.drop_for_good(tier, record, false, now);
             }
         }
+        self.sweeping.fetch_sub(1, Ordering::SeqCst);
         found
     }
 

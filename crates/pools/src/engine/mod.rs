@@ -88,6 +88,8 @@ pub struct Engine {
     pub(crate) phase: AtomicU8,
     /// What was accepted and not done, because the pools stopped.
     dropped: Mutex<Vec<Dropped>>,
+    /// Those who have tasks in their hands that came too late.
+    sweeping: AtomicU32,
     finished: AtomicBool,
     pub(crate) chance: Mutex<SeededChance>,
     hands: Box<dyn Hands>,
@@ -155,6 +157,7 @@ impl Engine {
             journal: Journal::default(),
             phase: AtomicU8::new(OPEN),
             dropped: Mutex::default(),
+            sweeping: AtomicU32::new(0),
             finished: AtomicBool::new(false),
             chance: Mutex::new(SeededChance::new(seed)),
             hands,

@@ -64,13 +64,16 @@ fn a_tier_grows_with_its_queue_up_to_its_maximum_and_back_after_a_rest() {
         let totals = stats_of(&pools, Tier::High).totals;
         assert_eq!((totals.spawned, totals.retired), (1 + 3 * round, 3 * round));
     }
-    let journal = pools.scaling_since(0);
+    // What is counted is written down a moment later.
+    let gone = |one: &skep_pools::Scaling| ["retire", "idle-exit"].contains(&one.action);
+    let journal = eventually("all six are in the journal", || {
+        let journal = pools.scaling_since(0);
+        (journal.iter().filter(|one| gone(one)).count() == 6).then_some(journal)
+    });
     let high: Vec<_> = journal.iter().filter(|one| one.pool == "high").collect();
     assert!(high.iter().all(|one| !one.reason.is_empty() && (1..=4).contains(&one.workers)));
     assert!(high[0].action == "spawn" && high[0].reason.contains("below-minimum"));
     assert!(high[1].reason.contains("queue-over-scale-up"), "{:?}", high[1]);
-    let gone = |one: &&&skep_pools::Scaling| ["retire", "idle-exit"].contains(&one.action);
-    assert_eq!(high.iter().filter(gone).count(), 6);
     let numbers: Vec<u64> = journal.iter().map(|one| one.number).collect();
     assert!(numbers.is_sorted() && pools.scaling_since(numbers[3]).len() == numbers.len() - 4);
     finish(&pools);
