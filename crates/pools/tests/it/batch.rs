@@ -336,6 +336,7 @@ impl LetterBook for Book {
 fn dead_letters_can_be_written_down_in_batches_until_the_very_end() {
     for round in 0..40 {
         let mut options = high(2, 16);
+        options.grace = PATIENCE;
         options.dead_letters_max = 1_000;
         let pools = start(options);
         let batches = BatchOptions { entries: 2, age: ms(1), ..BatchOptions::new("letters") };
