@@ -1,11 +1,13 @@
-// Starts the dashboard: asks who is looking, loads the pages, opens the one in the address.
+// Starts the dashboard: asks who is looking and which pages there are, opens the one in the address.
 //
 // A page is one file in pages/ and nothing else has to be edited for it:
-//   export const page = { path: "/keys", title: "Keys", order: 80, icon: "24 x 24 path data", needs: "admin" };
+//   export const page = { "path": "/keys", "title": "Keys", "order": 80, "needs": "admin", "icon": "24 x 24 path data" };
 //   export function mount(root, context) { ...; return cleanup; }
+// The first line is JSON on one line, because the build reads it for the navigation (needs and icon may be left out).
+// The rest of the file is loaded when the page is first opened.
 // context: { params, noteParams(object), session, can(scope), refreshSession(), signal (aborted when the page closes) }.
 
-import { api, whenUnauthorized } from "./api.js";
+import { api, Problem, whenUnauthorized } from "./api.js";
 import { closeDialogs } from "./dialog.js";
 import { announce, h } from "./dom.js";
 import { showLogin } from "./login.js";
@@ -16,7 +18,6 @@ import * as shell from "./shell.js";
 
 const main = document.getElementById("main");
 let pages = null;
-let broken = [];
 let close = () => {};
 let atLogin = false;
 
@@ -34,20 +35,12 @@ async function start() {
 }
 
 async function enter(moveFocus = true) {
-  if (!pages) await loadPages();
+  if (!pages) ({ pages } = await api.get("/api/v1/pages"));
   atLogin = false;
   document.body.dataset.view = "pages";
   shell.drawNavigation(pages);
   shell.watchNode(session.can("read"));
   open(moveFocus);
-}
-
-// One page that fails to load must not take the others with it.
-async function loadPages() {
-  const { pages: names } = await api.get("/api/v1/pages");
-  const loaded = await Promise.allSettled(names.map((name) => import(`./pages/${name}`)));
-  broken = names.filter((_, index) => !loaded[index].value?.page);
-  pages = loaded.map((one) => one.value).filter((one) => one?.page).sort((a, b) => a.page.order - b.page.order);
 }
 
 /** Opens the page in the address. */
@@ -56,36 +49,82 @@ function open(moveFocus = true) {
   leave();
   shell.openMenu(false);
   const { path, params } = where();
-  const found = pages.find(({ page }) => page.path === path);
-  document.title = `${found?.page.title ?? "Not found"} · Skep`;
+  const page = pages.find((one) => one.path === path);
+  document.title = `${page?.title ?? "Not found"} · Skep`;
   shell.markCurrent(path);
   const root = h("div", { class: "page" });
-  main.replaceChildren(root, ...broken.map((name) => notice("warn", `The page ${name} could not be loaded`, "The other pages work. The browser's console says why.")));
+  main.replaceChildren(root);
   scrollTo(0, 0);
-  if (!found) {
+  if (!page) {
     root.append(pageHead("Nothing here"), h("p", null, "There is no page at this address. ", h("a", { href: "#/" }, "Go to the overview"), "."));
-  } else if (!session.can(found.page.needs)) {
-    root.append(pageHead(found.page.title), notice("warn", `This page needs a key with the scope ${found.page.needs}`, "Sign out and in again with such a key to see it."));
+  } else if (!session.can(page.needs)) {
+    root.append(pageHead(page.title), notice("warn", `This page needs a key with the scope ${page.needs}`, "Sign out and in again with such a key to see it."));
   } else {
-    mount(found, root, params);
+    show(page, root, params);
   }
-  if (moveFocus) (root.querySelector("h1") ?? main).focus({ preventScroll: true });
+  if (moveFocus) focusOn(root);
 }
 
-function mount(found, root, params) {
+/** Loads the page's code if this is the first time, and lets it fill root, unless the reader has left meanwhile. */
+async function show(page, root, params) {
   const ending = new AbortController();
+  close = () => ending.abort();
+  if (page.module) return mount(page, root, params, ending);
+  root.setAttribute("aria-busy", "true");
+  root.append(pageHead(page.title), h("span", { class: "ghost" }));
+  const problem = await load(page);
+  if (ending.signal.aborted) return;
+  const held = root.contains(document.activeElement);
+  root.removeAttribute("aria-busy");
+  root.replaceChildren();
+  if (problem) showFailure(page, root, problem, ending.signal);
+  else mount(page, root, params, ending);
+  if (held) focusOn(root);
+}
+
+// One page that fails to load must not take the others with it.
+async function load(page) {
+  try {
+    page.module = await import(`./pages/${page.file}`);
+    return null;
+  } catch (error) {
+    console.error(error);
+    return new Problem({ title: "This page could not be loaded", detail: `${error.message}. The other pages may work.` });
+  }
+}
+
+function showFailure(page, root, problem, signal) {
+  const retry = async () => {
+    try {
+      await api.get(`/assets/pages/${page.file}`, { signal });
+      // A browser may remember that an import has failed, and after an update the rest here is too old for the page.
+      location.reload();
+    } catch (again) {
+      if (again.silent) return;
+      showFailure(page, root, again, signal);
+      focusOn(root);
+    }
+  };
+  root.replaceChildren(pageHead(page.title), problemNotice(problem, retry));
+}
+
+function mount(page, root, params, ending) {
   const context = { params, noteParams, session: session.current(), can: session.can, signal: ending.signal, refreshSession };
   let cleanup;
   try {
-    cleanup = found.mount(root, context);
+    cleanup = page.module.mount(root, context);
   } catch (error) {
     console.error(error);
-    root.replaceChildren(pageHead(found.page.title), problemNotice(error));
+    root.replaceChildren(pageHead(page.title), problemNotice(error));
   }
   close = () => {
     ending.abort();
     cleanup?.();
   };
+}
+
+function focusOn(root) {
+  (root.querySelector("h1") ?? main).focus({ preventScroll: true });
 }
 
 function leave() {

@@ -42,7 +42,7 @@ export function openMenu(open) {
 
 /** Lists the pages this session may see. */
 export function drawNavigation(pages) {
-  by("nav").replaceChildren(...pages.filter(({ page }) => session.can(page.needs)).map(({ page }) =>
+  by("nav").replaceChildren(...pages.filter((page) => session.can(page.needs)).map((page) =>
     h("li", null, h("a", { href: link(page.path), "data-path": page.path }, icon(page.icon ?? HEXAGON), page.title))));
   const { key } = session.current();
   by("who").replaceChildren(...(key ? [h("span", { title: key.scopes.join(", ") }, `Signed in as ${key.name}`), h("button", { type: "button", class: "plain" }, "Sign out")] : []));

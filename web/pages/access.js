@@ -5,7 +5,7 @@ import { dateTime, millis, when } from "../format.js";
 import { pageHead } from "../notice.js";
 import { pagedTable } from "../paged.js";
 
-export const page = { path: "/access", title: "Access log", order: 92, needs: "admin", icon: "M3 8h14M13 4l4 4-4 4M21 16H7M11 12l-4 4 4 4" };
+export const page = { "path": "/access", "title": "Access log", "order": 92, "needs": "admin", "icon": "M3 8h14M13 4l4 4-4 4M21 16H7M11 12l-4 4 4 4" };
 
 const EVERY = 3000;
 

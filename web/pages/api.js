@@ -6,7 +6,7 @@ import { announce, h } from "../dom.js";
 import { pageHead, problemNotice } from "../notice.js";
 import { curl, prose, resolve, schemaList, scopeOf } from "../openapi.js";
 
-export const page = { path: "/api", title: "API", order: 99, icon: "M9 7l-5 5 5 5M15 7l5 5-5 5" };
+export const page = { "path": "/api", "title": "API", "order": 99, "icon": "M9 7l-5 5 5 5M15 7l5 5-5 5" };
 
 const METHODS = ["get", "post", "put", "patch", "delete", "head", "options"];
 

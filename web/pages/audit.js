@@ -5,7 +5,7 @@ import { dateTime, when } from "../format.js";
 import { pageHead } from "../notice.js";
 import { pagedTable } from "../paged.js";
 
-export const page = { path: "/audit", title: "Audit", order: 95, needs: "admin", icon: "M7 3h10v18H7zM10 8h4M10 12h4M10 16h2" };
+export const page = { "path": "/audit", "title": "Audit", "order": 95, "needs": "admin", "icon": "M7 3h10v18H7zM10 8h4M10 12h4M10 16h2" };
 
 export function mount(root, { signal }) {
   const list = pagedTable({

@@ -10,7 +10,7 @@ import { notice, openHint, pageHead, problemNotice } from "../notice.js";
 import { current, login } from "../session.js";
 import { table } from "../table.js";
 
-export const page = { path: "/keys", title: "Keys", order: 80, needs: "admin", icon: "M15 4a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM11 12.5l-7 7.5M7 17l2.5 2.5" };
+export const page = { "path": "/keys", "title": "Keys", "order": 80, "needs": "admin", "icon": "M15 4a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM11 12.5l-7 7.5M7 17l2.5 2.5" };
 
 const SCOPES = [
   ["admin", "Everything, keys and settings included."],

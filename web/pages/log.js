@@ -6,7 +6,7 @@ import { clock, when } from "../format.js";
 import { listen } from "../live.js";
 import { pageHead, problemNotice } from "../notice.js";
 
-export const page = { path: "/log", title: "Log", order: 90, needs: "admin", icon: "M4 6h16M4 10h10M4 14h16M4 18h8" };
+export const page = { "path": "/log", "title": "Log", "order": 90, "needs": "admin", "icon": "M4 6h16M4 10h10M4 14h16M4 18h8" };
 
 const MOST = 2000;
 const LEVELS = ["error", "warn", "info", "debug", "trace"];

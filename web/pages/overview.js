@@ -7,7 +7,7 @@ import { bytes, count, dateTime, duration, millis, percent, rate, relative, unit
 import { listen } from "../live.js";
 import { notice, openHint, pageHead, problemNotice } from "../notice.js";
 
-export const page = { path: "/", title: "Overview", order: 0, needs: "read", icon: "M4 13h6V4H4zM14 20h6v-9h-6zM14 4v3h6V4zM4 17v3h6v-3z" };
+export const page = { "path": "/", "title": "Overview", "order": 0, "needs": "read", "icon": "M4 13h6V4H4zM14 20h6v-9h-6zM14 4v3h6V4zM4 17v3h6v-3z" };
 
 const SOON = 14 * 86400000;
 

@@ -11,7 +11,7 @@ import { notice, pageHead, problemNotice } from "../notice.js";
 import { pagedTable } from "../paged.js";
 import { table } from "../table.js";
 
-export const page = { path: "/pools", title: "Pools", order: 10, needs: "read", icon: "M8 3l4 2v4l-4 2-4-2V5zM16 3l4 2v4l-4 2-4-2V5zM12 11l4 2v5l-4 2-4-2v-5z" };
+export const page = { "path": "/pools", "title": "Pools", "order": 10, "needs": "read", "icon": "M8 3l4 2v4l-4 2-4-2V5zM16 3l4 2v4l-4 2-4-2V5zM12 11l4 2v5l-4 2-4-2v-5z" };
 
 const TIERS = ["critical", "high", "normal", "low"];
 const SPAN = 600000;

@@ -2,16 +2,66 @@
 
 use crate::common::skep;
 use skep_testkit::{Browser, Folder, Node, Page, Postgres, Proxy};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 
 const DESKTOP: (u32, u32) = (1_280, 800);
 const PHONE: (u32, u32) = (390, 844);
+/// The title of the open page, once its code is there.
+const TITLE: &str = "document.querySelector('main > .page:not([aria-busy]) h1')?.textContent";
 
 /// Pictures are kept in the build folder, for people to look at.
 pub fn picture(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
     std::fs::create_dir_all(&folder).expect("makes");
     folder.join(format!("{name}.png"))
+}
+
+/// Follows a link of the navigation, and waits until the address leads there.
+fn click(page: &mut Page<'_>, path: &str) {
+    page.eval(&format!("document.querySelector('nav a[data-path=\"{path}\"]').click()"));
+    page.wait_for(&format!(
+        "document.querySelector('nav a[aria-current=page]')?.dataset.path === '{path}'"
+    ));
+}
+
+fn port_of(node: &Node) -> u16 {
+    node.address().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+}
+
+/// The node as it would be if the code of one page were `code`. Where it listens.
+fn with_page(node: &Node, file: &str, code: &str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let port = listener.local_addr().expect("bound").port();
+    let asked = format!("GET /assets/pages/{file} ").into_bytes();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/javascript\r\ncontent-length:";
+    let answer = format!("{head} {}\r\n\r\n{code}", code.len()).into_bytes();
+    let target = port_of(node);
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let Ok(mut server) = TcpStream::connect(("127.0.0.1", target)) else { return };
+            let (mut back_from, mut back_to) =
+                (server.try_clone().expect("clones"), client.try_clone().expect("clones"));
+            std::thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+            let (asked, answer) = (asked.clone(), answer.clone());
+            std::thread::spawn(move || {
+                // A browser sends its next request after the answer to the last one.
+                let mut chunk = [0; 16 << 10];
+                while let Ok(read @ 1..) = client.read(&mut chunk) {
+                    let passed = match chunk[..read].starts_with(&asked) {
+                        true => client.write_all(&answer),
+                        false => server.write_all(&chunk[..read]),
+                    };
+                    if passed.is_err() {
+                        break;
+                    }
+                }
+                let _ = server.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    port
 }
 
 fn nothing_went_wrong(page: &mut Page<'_>, node: &Node) {
@@ -49,7 +99,7 @@ fn it_loads_shows_live_numbers_and_every_page_opens() {
         page.eval(&format!("document.querySelector('nav a[href=\"{link}\"]').click()"));
         page.wait_for(&format!(
             "document.querySelector('nav a[aria-current=page]')?.getAttribute('href') === '{link}'
-             && document.querySelector('main h1')"
+             && {TITLE}"
         ));
         let name = link.trim_start_matches(['#', '/']);
         page.screenshot(&picture(if name.is_empty() { "home" } else { name }));
@@ -59,6 +109,111 @@ fn it_loads_shows_live_numbers_and_every_page_opens() {
     page.go(&node.url("/#/nowhere"));
     page.wait_for("document.querySelector('main h1')?.textContent === 'Nothing here'");
     nothing_went_wrong(&mut page, &node);
+}
+
+#[test]
+fn the_code_of_a_page_is_loaded_when_it_is_opened_and_no_sooner() {
+    let folder = Folder::new("dashboard");
+    let node = Node::start(skep(), &folder.join("data"), &[]);
+    let listed = node.get("/api/v1/pages").json();
+    let listed = listed["pages"].as_array().expect("a list");
+    let overview = &listed[0];
+    assert_eq!((&overview["file"], &overview["path"]), (&"overview.js".into(), &"/".into()));
+    assert!(listed.iter().map(|page| page["order"].as_i64()).is_sorted(), "{listed:?}");
+    let mut browser = Browser::start();
+    let mut page = browser.open(&node.url("/"), DESKTOP);
+    page.wait_for("document.querySelectorAll('.tiles > *').length > 0");
+    let links = page.eval("document.querySelectorAll('nav a').length");
+    assert_eq!(links, listed.len(), "the navigation is complete");
+    let code = |page: &mut Page<'_>| {
+        let own = node.url("/assets/pages/");
+        let asked = page.requests();
+        asked.iter().filter_map(|url| url.strip_prefix(&own).map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(code(&mut page), ["overview.js"]);
+    for path in ["/keys", "/", "/keys"] {
+        click(&mut page, path);
+        page.wait_for(TITLE);
+    }
+    assert_eq!(code(&mut page), ["overview.js", "keys.js"]);
+    assert_eq!(page.eval("document.activeElement.textContent"), "Keys");
+    nothing_went_wrong(&mut page, &node);
+}
+
+#[test]
+fn a_page_that_cannot_be_loaded_says_so_and_is_there_after_a_retry() {
+    let folder = Folder::new("dashboard");
+    let node = Node::start(skep(), &folder.join("data"), &[]);
+    let proxy = Proxy::start(("127.0.0.1", port_of(&node)));
+    let mut browser = Browser::start();
+    let mut page = browser.open(&format!("http://127.0.0.1:{}/", proxy.port()), DESKTOP);
+    page.wait_for("document.querySelectorAll('.tiles > *').length > 0");
+    proxy.cut();
+    click(&mut page, "/keys");
+    let notice = "document.querySelector('main .notice.bad')?.innerText";
+    page.wait_for(&format!("{notice}.includes('This page could not be loaded')"));
+    assert_eq!(page.eval("document.activeElement.textContent"), "Keys");
+    page.screenshot(&picture("page-not-loaded"));
+    // What was loaded before works all the same.
+    click(&mut page, "/");
+    page.wait_for("document.querySelectorAll('.tiles > *').length > 0");
+    click(&mut page, "/keys");
+    page.wait_for(&format!("{notice}.includes('This page could not be loaded')"));
+    let retry = "document.querySelector('main .notice.bad button').click()";
+    page.eval(retry);
+    page.wait_for(&format!("{notice}.includes('The node does not answer')"));
+    proxy.heal();
+    page.eval(retry);
+    // It loads anew, which no question to the page survives. The page itself asks for the keys.
+    node.process().wait_for_line("path=\"/api/v1/keys\"");
+    page.wait_for("document.querySelector('main table')");
+    assert_eq!(page.eval(TITLE), "Keys");
+    assert_eq!(page.eval(&format!("{notice} ?? null")), serde_json::Value::Null);
+}
+
+#[test]
+fn a_page_with_broken_code_does_not_take_the_others_with_it() {
+    let folder = Folder::new("dashboard");
+    let node = Node::start(skep(), &folder.join("data"), &[]);
+    let port = with_page(&node, "keys.js", "export function mount( {");
+    let mut browser = Browser::start();
+    let mut page = browser.open(&format!("http://127.0.0.1:{port}/#/keys"), DESKTOP);
+    page.wait_for(
+        "document.querySelector('main .notice.bad')?.innerText.includes('could not be loaded')",
+    );
+    assert_eq!(page.eval(TITLE), "Keys");
+    click(&mut page, "/audit");
+    page.wait_for("document.querySelector('main table')");
+    assert_eq!(page.eval("document.querySelectorAll('main .notice.bad').length"), 0);
+}
+
+#[test]
+fn a_page_that_comes_late_is_not_shown_over_the_one_opened_meanwhile() {
+    let folder = Folder::new("dashboard");
+    let node = Node::start(skep(), &folder.join("data"), &[]);
+    let proxy = Proxy::start(("127.0.0.1", port_of(&node)));
+    let mut browser = Browser::start();
+    let mut page = browser.open(&format!("http://127.0.0.1:{}/", proxy.port()), DESKTOP);
+    page.wait_for("document.querySelectorAll('.tiles > *').length > 0");
+    proxy.freeze();
+    click(&mut page, "/log");
+    assert_eq!(page.eval("document.querySelector('main > .page').ariaBusy"), "true");
+    click(&mut page, "/audit");
+    click(&mut page, "/");
+    page.wait_for("document.querySelectorAll('.tiles > *').length > 0");
+    proxy.heal();
+    // Asked for after the dashboard did, so what it does with them is done by then.
+    page.eval(
+        "Promise.all(['log', 'audit'].map(name => import(`/assets/pages/${name}.js`)))
+             .then(() => new Promise(done => setTimeout(done)))",
+    );
+    let shown = page.eval("[...document.querySelectorAll('main h1')].map(one => one.textContent)");
+    assert_eq!(shown, serde_json::json!(["Overview"]));
+    assert_eq!(page.eval("document.title"), "Overview · Skep");
+    // Nor do they work unseen: the log would open its stream.
+    let asked = page.requests();
+    let theirs = |url: &&String| url.contains("/api/v1/log") || url.contains("/api/v1/audit");
+    assert_eq!(asked.iter().find(theirs), None);
 }
 
 #[test]
@@ -127,7 +282,10 @@ fn it_fits_a_phone_in_light_and_dark_and_works_by_keyboard() {
         page.prefer(scheme);
         for path in ["", "pools", "keys", "log", "audit", "access", "api"] {
             page.go(&node.url(&format!("/#/{path}")));
-            page.wait_for("document.querySelector('main h1')");
+            page.wait_for(&format!(
+                "document.querySelector('nav a[aria-current=page]')?.dataset.path === '/{path}'
+                 && {TITLE}"
+            ));
             let wide = page.eval("document.documentElement.scrollWidth - innerWidth");
             assert!(wide.as_i64().is_some_and(|over| over <= 0), "/{path} is {wide} too wide");
             page.screenshot(&picture(&format!("phone-{scheme}-{path}")));

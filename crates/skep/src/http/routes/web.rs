@@ -13,7 +13,8 @@ use std::sync::{Arc, LazyLock};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-// `FILES: &[(&str, &[u8])]`, every file of the folder `web`, made by the build script.
+// `FILES: &[(&str, &[u8])]`, every file of the folder `web`, and `PAGES: &[PageInfo]`, what those
+// in `web/pages` say about themselves, in the order of the navigation. Made by the build script.
 include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
 
 pub fn routes() -> OpenApiRouter<Arc<Shared>> {
@@ -58,20 +59,38 @@ async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Response {
     serve(&path, &headers)
 }
 
+/// What a page says about itself, for the navigation.
+#[derive(Serialize, utoipa::ToSchema)]
+struct PageInfo {
+    /// Its code, a file in `/assets/pages/`.
+    file: &'static str,
+    /// Its path in the dashboard's address, after the `#`.
+    #[schema(example = "/keys")]
+    path: &'static str,
+    title: &'static str,
+    /// Its place in the navigation, smallest first.
+    order: i64,
+    /// The scope that its reader needs, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<&'static str>,
+    /// The path data of its icon, 24 x 24.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icon: Option<&'static str>,
+}
+
 #[derive(Serialize, utoipa::ToSchema)]
 struct PagesAnswer {
-    /// File names in `/assets/pages/`.
-    pages: Vec<&'static str>,
+    /// In the order of the navigation.
+    pages: &'static [PageInfo],
 }
 
 /// Which pages the dashboard has
 #[utoipa::path(
     get, path = "/api/v1/pages", tag = "dashboard", extensions(("x-scope" = json!("none"))),
-    responses((status = 200, description = "Their files", body = PagesAnswer))
+    responses((status = 200, description = "What each says about itself", body = PagesAnswer))
 )]
 async fn pages() -> Json<PagesAnswer> {
-    let of_pages = FILES.iter().filter_map(|(path, _)| path.strip_prefix("pages/"));
-    Json(PagesAnswer { pages: of_pages.collect() })
+    Json(PagesAnswer { pages: PAGES })
 }
 
 /// This description
@@ -108,5 +127,20 @@ fn kind_of(path: &str) -> &'static str {
         Some("svg") => "image/svg+xml",
         Some("json") => "application/json",
         _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Scope;
+
+    #[test]
+    fn every_page_needs_a_scope_that_there_is_or_none() {
+        for page in PAGES {
+            if let Some(Err(unknown)) = page.needs.map(str::parse::<Scope>) {
+                panic!("web/pages/{}: {unknown}", page.file);
+            }
+        }
     }
 }
