@@ -20,7 +20,7 @@ const DOING_MAY_USE: &[&str] = &["skep-policy", "skep-store", "skep-pools", "ske
 const WIRING_MAY_NOT_USE: &[&str] = &["skep-testkit", "skep-benches", "xtask"];
 
 /// The policy crate has no way to do I/O.
-const POLICY_MAY_DEPEND_ON: &[&str] = &["serde"];
+const POLICY_MAY_DEPEND_ON: &[&str] = &["libm", "serde", "xxhash-rust"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_path_buf()

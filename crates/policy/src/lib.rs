@@ -33,8 +33,11 @@
 pub mod backoff;
 mod chance;
 mod id;
+pub mod ownership;
+pub mod polls;
 pub mod pools;
 mod reason;
+pub mod rendezvous;
 pub mod throttle;
 mod time;
 
