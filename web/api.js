@@ -2,9 +2,9 @@
 
 /** What went wrong, in the words of the node where it has any. */
 export class Problem extends Error {
-  constructor({ title, detail = "", status = 0, code = null, field = null, retryAfter = null, silent = false }) {
+  constructor({ title, detail = "", status = 0, code = null, field = null, flaws = [], retryAfter = null, silent = false }) {
     super(title);
-    Object.assign(this, { title, detail, status, code, field, retryAfter });
+    Object.assign(this, { title, detail, status, code, field, flaws, retryAfter });
     // Silent problems need no words on the page: the reader left it, or sees the login already.
     this.silent = silent;
   }
@@ -61,6 +61,7 @@ async function call(method, path, { body, signal, login = false, again = false }
     status: answer.status,
     code: content?.code,
     field: content?.field,
+    flaws: content?.flaws,
     retryAfter: Number(answer.headers.get("retry-after")) || null,
     silent: handled || signal?.aborted,
   });

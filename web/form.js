@@ -27,7 +27,7 @@ export function choices({ name, label, hint, options }) {
   return { name, element, control: boxes[0], boxes, error };
 }
 
-/** onSubmit may throw a Problem: it is shown at its field, or else above the buttons. */
+/** onSubmit may throw a Problem: it, or each of its flaws, is shown at its field, or else above the buttons. */
 export function form({ fields, submit, onSubmit, onCancel }) {
   const general = h("div", { class: "form-problem" });
   const button = h("button", { type: "submit", class: "primary" }, submit);
@@ -43,12 +43,22 @@ export function form({ fields, submit, onSubmit, onCancel }) {
 
   function show(problem) {
     if (problem.silent) return;
-    // "scopes[0]" or "scopes.0" belong to the field "scopes".
-    const at = fields.find((one) => one.name === problem.field?.split(/[.[]/)[0]);
-    if (!at) return general.replaceChildren(problemNotice(problem));
-    at.error.replaceChildren(...inline(problem.detail ? `${problem.title}: ${problem.detail}` : problem.title));
-    at.control.setAttribute("aria-invalid", "true");
-    at.control.focus();
+    const whole = { field: problem.field, detail: problem.detail ? `${problem.title}: ${problem.detail}` : problem.title };
+    const flaws = (problem.flaws?.length ? problem.flaws : [whole]).map(({ field: name, detail }) => ({ at: fieldOf(name), name, detail }));
+    if (flaws.some(({ at }) => !at)) general.replaceChildren(problemNotice(problem));
+    for (const { at, name, detail } of flaws.filter((one) => one.at)) {
+      // The label names the field already.
+      const text = at.name === name && detail.startsWith(name) ? detail.slice(name.length).replace(/^:? /, "") : detail;
+      at.error.append(at.error.firstChild ? ". " : "", ...inline(text[0].toUpperCase() + text.slice(1)));
+      at.control.setAttribute("aria-invalid", "true");
+    }
+    fields.find((one) => flaws.some(({ at }) => at === one))?.control.focus();
+  }
+
+  // "scopes[0]" or "scopes.0" belong to the field "scopes". What is hidden cannot say anything.
+  function fieldOf(name = null) {
+    const fits = (one) => name === one.name || name?.startsWith(`${one.name}.`) || name?.startsWith(`${one.name}[`);
+    return fields.find((one) => fits(one) && !one.element.hidden);
   }
 
   async function send(event) {

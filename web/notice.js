@@ -1,6 +1,6 @@
 // Boxes that say something: a hint, a warning, or what went wrong and how to go on.
 
-import { h, inline } from "./dom.js";
+import { h, inline, setText } from "./dom.js";
 
 /** kind: "info", "warn" or "bad". */
 export function notice(kind, title, detail, ...actions) {
@@ -27,4 +27,18 @@ export function pageHead(title, line, ...actions) {
   return h("div", { class: "page-head" },
     h("div", null, h("h1", { tabindex: "-1" }, title), line && h("p", { class: "dim" }, line)),
     actions.length > 0 && h("div", { class: "row" }, actions));
+}
+
+/** One number in a box of its own. Its parts are there from the start and only their text changes. */
+export function tile(label) {
+  const value = h("p", { class: "tile-value" }, "–");
+  const more = h("p", { class: "tile-more" }, "\u00a0");
+  return {
+    element: h("section", { class: "card tile", "aria-label": label }, h("h2", null, label), value, more),
+    set(text, below, bad = false) {
+      setText(value, text);
+      setText(more, below);
+      more.classList.toggle("bad", bad);
+    },
+  };
 }

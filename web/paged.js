@@ -1,4 +1,4 @@
-// A table that the node gives out in pages, newest first: the older rows come when somebody asks for them.
+// A table that the node gives out in pages: the further rows come when somebody asks for them.
 
 import { api } from "./api.js";
 import { announce, h } from "./dom.js";
@@ -8,26 +8,28 @@ import { table } from "./table.js";
 
 /**
  * path: where the rows are asked for. rows: their name in the answer, which also has `next`.
- * query(): the filters as they are now. The other options are those of table().
+ * query(): the filters as they are now. cursor: the parameter that takes `next`. entries: what the further rows are called.
+ * onAnswer(answer): called with each. The other options are those of table().
  */
-export function pagedTable({ path, rows, query = () => ({}), limit = 50, signal, ...options }) {
+export function pagedTable({ path, rows, query = () => ({}), limit = 50, cursor = "before", entries = "older entries", onAnswer = () => {}, signal, ...options }) {
   let next = null;
   let turn = 0; // an answer that was overtaken by a newer question is dropped
   let deep = false;
   const list = table(options);
-  const older = h("button", { type: "button", onclick: () => load(true) }, "Show older entries");
+  const older = h("button", { type: "button", onclick: () => load(true) }, `Show ${entries}`);
   const foot = h("div", { class: "foot" });
 
   async function load(more = false) {
     const mine = (turn += 1);
     try {
-      const answer = await api.get(withQuery(path, { limit, ...query(), before: more ? next : "" }), { signal });
+      const answer = await api.get(withQuery(path, { limit, ...query(), [cursor]: more ? next : "" }), { signal });
       if (mine !== turn) return;
       list[more ? "append" : "set"](answer[rows]);
       next = answer.next;
+      onAnswer(answer);
       deep = more;
-      if (more) announce(`${answer[rows].length} older entries`);
-      const end = h("p", { class: "dim", tabindex: "-1" }, "That was the first entry.");
+      if (more) announce(`${answer[rows].length} ${entries}`);
+      const end = h("p", { class: "dim", tabindex: "-1" }, cursor === "before" ? "That was the first entry." : "That was the last one.");
       const focused = older.contains(document.activeElement);
       foot.replaceChildren(...(next !== null ? [older] : more ? [end] : []));
       // The button that had the focus may be gone.

@@ -21,7 +21,7 @@ export function table({ label, columns, empty, rowClass = () => null }) {
     element,
     set(rows) {
       grid.setAttribute("aria-busy", "false");
-      body.replaceChildren(...(rows.length ? rows.map(build) : [wide(h("p", { class: "empty" }, typeof empty === "function" ? empty() : empty))]));
+      body.replaceChildren(...(rows.length ? rows.map(build) : [wide(h("div", { class: "empty" }, typeof empty === "function" ? empty() : empty))]));
     },
     append(rows) {
       body.append(...rows.map(build));

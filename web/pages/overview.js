@@ -5,7 +5,7 @@ import { chart } from "../chart.js";
 import { h, setText } from "../dom.js";
 import { bytes, count, dateTime, duration, millis, percent, rate, relative, units, when } from "../format.js";
 import { listen } from "../live.js";
-import { notice, openHint, pageHead, problemNotice } from "../notice.js";
+import { notice, openHint, pageHead, problemNotice, tile } from "../notice.js";
 
 export const page = { "path": "/", "title": "Overview", "order": 0, "needs": "read", "icon": "M4 13h6V4H4zM14 20h6v-9h-6zM14 4v3h6V4zM4 17v3h6v-3z" };
 
@@ -79,19 +79,6 @@ export function mount(root, { session, can, signal }) {
     stop();
     rates.destroy();
     latencies.destroy();
-  };
-}
-
-function tile(label) {
-  const value = h("p", { class: "tile-value" }, "–");
-  const more = h("p", { class: "tile-more" }, "\u00a0");
-  return {
-    element: h("section", { class: "card tile", "aria-label": label }, h("h2", null, label), value, more),
-    set(text, below, bad = false) {
-      setText(value, text);
-      setText(more, below);
-      more.classList.toggle("bad", bad);
-    },
   };
 }
 

@@ -1,18 +1,22 @@
 //! PostgreSQL: a bounded pool of connections, each call with a limit of time.
 
 use crate::url::PostgresUrl;
-use crate::{Health, StoreError};
+use crate::{Health, Hints, StoreError, postgres_listen};
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
     Timeouts,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::error::DbError;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub(crate) const NAME: &str = "postgres";
+
+/// How long a transaction may wait for its client before the server ends it.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
 /// Limits of the connections to PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,7 @@ pub struct Postgres {
     connect_timeout: Duration,
     statement_timeout: Duration,
     connections: Gauge,
+    dial: Arc<postgres_listen::Dial>,
 }
 
 /// A connection, given back to the pool when dropped.
@@ -64,9 +69,15 @@ impl Postgres {
         config.keepalives_interval(Duration::from_secs(5));
         config.keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(30));
+        let tls = MakeRustlsConnect::new(tls);
+        let dial = postgres_listen::Dial {
+            config: config.clone(),
+            tls: tls.clone(),
+            limit: options.connect_timeout,
+        };
         let manager = Manager::from_config(
             config,
-            MakeRustlsConnect::new(tls),
+            tls,
             ManagerConfig { recycling_method: RecyclingMethod::Verified },
         );
         let wait = Some(options.connect_timeout);
@@ -83,7 +94,16 @@ impl Postgres {
             connect_timeout: options.connect_timeout,
             statement_timeout: options.statement_timeout,
             connections: Gauge::default(),
+            dial: Arc::new(dial),
         })
+    }
+
+    /// Listens for what is said on `channels` (`NOTIFY`), on a connection of its own that comes
+    /// back by itself. It is outside the pool's limit, because it is never given back.
+    ///
+    /// Must be called inside a tokio runtime. A pooler in between must keep the session.
+    pub fn listen(&self, channels: &[&str]) -> Hints {
+        postgres_listen::listen(self.dial.clone(), channels)
     }
 
     /// Takes a connection from the pool, making one if none is idle. It is asked whether it is
@@ -196,7 +216,12 @@ fn needs_a_person(error: &tokio_postgres::Error) -> bool {
 /// Sets the limit on each new connection by a statement, because a pooler in between refuses start
 /// parameters it does not know.
 fn limit_statements(limit: Duration) -> Hook {
-    let statement = format!("SET statement_timeout = {}", limit.as_millis());
+    // A process that is stopped in the middle of a transaction must not hold its locks for long.
+    let statement = format!(
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}",
+        limit.as_millis(),
+        IDLE_IN_TRANSACTION.as_millis()
+    );
     Hook::async_fn(move |client, _| {
         let statement = statement.clone();
         Box::pin(async move { client.batch_execute(&statement).await.map_err(HookError::Backend) })

@@ -4,13 +4,16 @@
 //! that it did nothing: a script whose answer was lost may have run, and one that failed half way
 //! has kept what it wrote before.
 
+use crate::hints::{ASK_EVERY, Inbox};
 use crate::url::RedisUrl;
-use crate::{Health, StoreError};
+use crate::{Health, Hints, StoreError};
 use ::redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use ::redis::io::tcp::TcpSettings;
 use ::redis::{Client, Cmd, ErrorKind, FromRedisValue, RedisError, Script, ScriptInvocation};
+use futures_util::StreamExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::timeout;
 
 pub(crate) const NAME: &str = "redis";
 
@@ -137,6 +140,16 @@ impl Redis {
         self.command::<String>(&::redis::cmd("PING")).await.map(|_| ())
     }
 
+    /// Listens for what is said on `channel` (`PUBLISH`), on a connection of its own that comes
+    /// back by itself. Must be called inside a tokio runtime.
+    pub fn subscribe(&self, channel: &str) -> Hints {
+        let (shared, channel) = (self.shared.clone(), channel.to_owned());
+        Hints::start(move |inbox| {
+            let (shared, channel) = (shared.clone(), channel.clone());
+            async move { attend(&shared, &channel, &inbox).await.unwrap_or(()) }
+        })
+    }
+
     fn connection(&self) -> ConnectionManager {
         self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -196,6 +209,31 @@ impl Redis {
 
     fn unknown(&self, cause: &str) -> StoreError {
         StoreError::Unknown { store: NAME, cause: format!("{}: {cause}", self.shared.target) }
+    }
+}
+
+/// One connection that listens, to its end; the error does not say more than that it ended.
+async fn attend(shared: &Shared, channel: &str, inbox: &Inbox) -> Option<()> {
+    let limit = shared.call_timeout;
+    let connection = timeout(limit, shared.client.get_async_pubsub()).await.ok()?.ok()?;
+    let (mut asking, mut messages) = connection.split();
+    timeout(limit, asking.subscribe(channel)).await.ok()?.ok()?;
+    inbox.connected();
+    let ask = async {
+        loop {
+            tokio::time::sleep(ASK_EVERY).await;
+            timeout(limit, asking.ping::<::redis::Value>()).await.ok()?.ok()?;
+        }
+    };
+    let hear = async {
+        while let Some(message) = messages.next().await {
+            let payload = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
+            inbox.notice(message.get_channel_name(), payload);
+        }
+    };
+    tokio::select! {
+        ended = ask => ended,
+        () = hear => None,
     }
 }
 

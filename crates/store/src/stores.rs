@@ -7,8 +7,10 @@ use crate::{
 };
 use prometheus_client::registry::Registry;
 use skep_policy::{SeededChance, backoff};
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Where the stores are and what they may use.
@@ -120,6 +122,7 @@ pub struct Stores {
     redis: Option<Redis>,
     folder: Arc<DataFolder>,
     retry: backoff::Options,
+    common: Arc<Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
 }
 
 impl Stores {
@@ -135,7 +138,8 @@ impl Stores {
             CoordinationUrl::Database => None,
             CoordinationUrl::Redis(url) => Some(Redis::new(url, &options.redis)?),
         };
-        Ok(Stores { database, redis, folder, retry: options.retry })
+        let common = Arc::default();
+        Ok(Stores { database, redis, folder, retry: options.retry, common })
     }
 
     /// Where lasting data is.
@@ -146,6 +150,14 @@ impl Stores {
     /// Where nodes agree, if that is not the database.
     pub fn redis(&self) -> Option<&Redis> {
         self.redis.as_ref()
+    }
+
+    /// What the nodes of this process have in common beside the stores themselves: one of each type,
+    /// made by the first that asks.
+    pub fn common<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut common = self.common.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = common.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
+        one.clone().downcast().unwrap_or_else(|_| unreachable!("it is kept under its type"))
     }
 
     /// The folder of this process.

@@ -52,17 +52,43 @@ impl NodeArgs {
         path: &str,
         body: Option<serde_json::Value>,
     ) -> Result<T, CliError> {
-        let body = self.ask(method, path, body).await?;
-        serde_json::from_slice(&body).map_err(|error| {
+        self.read(&self.ask(method, path, body).await?)
+    }
+
+    /// Sends a request whose answer has nothing to read.
+    pub async fn tell(&self, method: Method, path: &str) -> Result<(), CliError> {
+        self.ask(method, path, None).await.map(|_| ())
+    }
+
+    /// Posts text of a kind and reads the JSON answer. A refusal is given with its body.
+    pub async fn post_text<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        kind: &'static str,
+        text: Vec<u8>,
+    ) -> Result<Result<T, (CliError, serde_json::Value)>, CliError> {
+        let sending = self.send(Method::POST, path, Some((kind, Bytes::from(text))));
+        let (status, body) = tokio::time::timeout(ANSWER_TIMEOUT, sending)
+            .await
+            .unwrap_or_else(|_| Err(self.too_slow()))?;
+        if !status.is_success() {
+            let told = serde_json::from_slice(&body).unwrap_or_default();
+            return Ok(Err((self.refusal(status, &body), told)));
+        }
+        self.read(&body).map(Ok)
+    }
+
+    fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, CliError> {
+        serde_json::from_slice(body).map_err(|error| {
             let url = self.shown_url();
             let message = format!("{url} answered something else than a node would: {error}");
             CliError::new(Exit::Unavailable, message)
         })
     }
 
-    /// Sends a request whose answer has nothing to read.
-    pub async fn tell(&self, method: Method, path: &str) -> Result<(), CliError> {
-        self.ask(method, path, None).await.map(|_| ())
+    fn too_slow(&self) -> CliError {
+        let url = self.shown_url();
+        CliError::new(Exit::Unavailable, format!("{url} did not answer in time"))
     }
 
     async fn ask(
@@ -71,12 +97,9 @@ impl NodeArgs {
         path: &str,
         body: Option<serde_json::Value>,
     ) -> Result<Bytes, CliError> {
-        let body = body.map(|value| Bytes::from(value.to_string()));
+        let body = body.map(|value| ("application/json", Bytes::from(value.to_string())));
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.send(method, path, body));
-        let (status, body) = answer.await.unwrap_or_else(|_| {
-            let url = self.shown_url();
-            Err(CliError::new(Exit::Unavailable, format!("{url} did not answer in time")))
-        })?;
+        let (status, body) = answer.await.unwrap_or_else(|_| Err(self.too_slow()))?;
         if !status.is_success() {
             return Err(self.refusal(status, &body));
         }
@@ -87,17 +110,17 @@ impl NodeArgs {
         &self,
         method: Method,
         path: &str,
-        body: Option<Bytes>,
+        body: Option<(&'static str, Bytes)>,
     ) -> Result<(StatusCode, Bytes), CliError> {
         let mut request = Request::builder()
             .method(method)
             .uri(self.uri(path)?)
             .header(ACCEPT, "application/json");
-        if body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
+        if let Some((kind, _)) = &body {
+            request = request.header(CONTENT_TYPE, *kind);
         }
         let mut request = request
-            .body(Full::new(body.unwrap_or_default()))
+            .body(Full::new(body.map(|(_, body)| body).unwrap_or_default()))
             .map_err(|error| self.wrong_url(&error.to_string()))?;
         if let Some(key) = &self.key {
             let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {

@@ -12,7 +12,9 @@ mod explain;
 mod keys;
 mod log;
 mod migrate;
+mod nodes;
 mod output;
+mod polls;
 mod pools;
 mod serve;
 mod settings_args;
@@ -86,6 +88,11 @@ pub enum Verb {
     /// Look at the worker pools and their dead letters
     #[command(subcommand)]
     Pools(pools::PoolsVerb),
+    /// Add endpoints, and look at who polls them and what came of it
+    #[command(subcommand)]
+    Polls(polls::PollsVerb),
+    /// Show the nodes and what each owns
+    Nodes(nodes::NodesArgs),
     /// Change what a running node logs
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -126,6 +133,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Audit(arguments) => audit::run(&arguments, output),
         Verb::Access(arguments) => access::run(&arguments, output),
         Verb::Pools(verb) => pools::run(&verb, output),
+        Verb::Polls(verb) => polls::run(&verb, output),
+        Verb::Nodes(arguments) => nodes::run(&arguments, output),
         Verb::Log(verb) => log::run(&verb, output),
         Verb::Explain(arguments) => explain::run(&arguments, output),
         Verb::Config(verb) => config::run(&verb, output),

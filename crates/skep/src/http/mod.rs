@@ -20,10 +20,12 @@ pub use certificate::{
     Certificate, Files as CertificateFiles, LOOK_EVERY as CERTIFICATE_LOOK,
     Stamp as CertificateStamp,
 };
-pub use problem::{CODES, Code, Problem};
+pub use problem::{CODES, Code, Flaw, Problem};
 pub use routes::{
-    AccessAnswer, AuditAnswer, CreateBody, CreatedAnswer, KeysAnswer, LetterView, LettersAnswer,
-    NodeAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StoreAnswer, StuckAnswer,
+    AccessAnswer, AuditAnswer, CreateBody, CreatedAnswer, EndpointView, EndpointsAnswer,
+    ImportAnswer, KeysAnswer, LetterView, LettersAnswer, MoveView, MovesAnswer, NodeAnswer,
+    NodesAnswer, OwnersAnswer, PollsAnswer, PoolAnswer, PoolsAnswer, ResultView, ResultsAnswer,
+    RetryAnswer, StoreAnswer, StuckAnswer,
 };
 pub use traffic::{Point, Traffic};
 

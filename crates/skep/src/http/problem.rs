@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use skep_store::StoreError;
 use std::time::Duration;
 
@@ -41,8 +41,15 @@ codes! {
     E_BODY_TYPE 415 "The body is not JSON";
     E_CROSS_SITE 403 "The request comes from another site";
     E_CSRF 403 "The page's token is missing or wrong";
+    E_ENDPOINTS_MAX 409 "There are as many endpoints as there may be";
+    E_ENDPOINT_CHANGED 409 "Somebody else has changed the endpoint";
+    E_ENDPOINT_EXISTS 409 "There is an endpoint with this id";
+    E_ENDPOINT_INVALID 400 "The endpoint cannot be polled like that";
+    E_ENDPOINT_PAUSED 409 "The endpoint is paused";
+    E_ENDPOINT_UNKNOWN 404 "There is no such endpoint";
     E_FIELD_INVALID 400 "A field has a value it cannot have";
     E_HOST 403 "The Host header names another machine";
+    E_IMPORT_INVALID 400 "Lines of the import are wrong";
     E_INTERNAL 500 "A bug in Skep";
     E_KEY_EXPIRED 401 "The key's time is over";
     E_KEY_MISSING 401 "A key is needed";
@@ -73,7 +80,27 @@ pub struct Problem {
     code: &'static Code,
     detail: String,
     field: Option<String>,
+    flaws: Vec<Flaw>,
     retry_after: Option<Duration>,
+}
+
+/// One of several things that are wrong with what was sent.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Flaw {
+    /// The line of an import, from 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<usize>,
+    /// The field at fault.
+    pub field: String,
+    /// What is wrong with it and what would be right.
+    pub detail: String,
+}
+
+impl Flaw {
+    /// A flaw of an endpoint, and the line it stands in.
+    pub fn new(line: Option<usize>, problem: &skep_polls::Problem) -> Self {
+        Flaw { line, field: problem.field.clone(), detail: problem.to_string() }
+    }
 }
 
 /// The form on the wire, RFC 9457 with a code, and an `error` text that queue clients read.
@@ -95,6 +122,9 @@ pub struct ProblemBody {
     /// The field or parameter at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
+    /// Everything that is wrong, where it is more than one field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flaws: Vec<Flaw>,
     /// Title and detail in one.
     error: String,
 }
@@ -102,12 +132,19 @@ pub struct ProblemBody {
 impl Problem {
     /// An error of this kind, with what is wrong this time.
     pub fn new(code: &'static Code, detail: impl Into<String>) -> Self {
-        Problem { code, detail: detail.into(), field: None, retry_after: None }
+        Problem { code, detail: detail.into(), field: None, flaws: Vec::new(), retry_after: None }
     }
 
     /// A field that cannot have its value.
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
         Problem { field: Some(field.to_owned()), ..Problem::new(&E_FIELD_INVALID, detail) }
+    }
+
+    /// Everything that is wrong, where it is more than one field.
+    #[must_use]
+    pub fn flaws(mut self, flaws: Vec<Flaw>) -> Self {
+        self.flaws = flaws;
+        self
     }
 
     /// When trying again makes sense.
@@ -136,6 +173,7 @@ impl IntoResponse for Problem {
             error: self.to_string(),
             detail: self.detail,
             field: self.field,
+            flaws: self.flaws,
         };
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();

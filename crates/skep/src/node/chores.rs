@@ -63,6 +63,9 @@ pub(super) async fn count_seconds(
         let span = now.duration_since(last);
         let busy = process.cpu.saturating_sub(cpu).as_secs_f64() / span.as_secs_f64().max(0.001);
         let point = shared.traffic.tick(now_ms(), span, process.resident_bytes, busy * 100.0);
+        if let Some(fleet) = shared.fleet() {
+            fleet.polls.beat();
+        }
         points.send_replace(point);
         (last, cpu) = (now, process.cpu);
     }

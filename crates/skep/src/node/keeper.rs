@@ -1,6 +1,7 @@
 //! Keeps the stores: waits for them, brings them up to date, watches the embedded one.
 
 use super::{SCHEMAS, Shared, State};
+use crate::fleet::Fleet;
 use skep_policy::{Decision, DecisionId, SeededChance, Time, backoff};
 use skep_store::{MigrateError, StoreError};
 use std::net::SocketAddr;
@@ -61,7 +62,20 @@ impl StoreKeeper {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.check_exposure()
+        self.check_exposure()?;
+        self.join_fleet().await
+    }
+
+    async fn join_fleet(&self) -> anyhow::Result<()> {
+        let Shared { name, settings, stores, address, .. } = &*self.shared;
+        let info = serde_json::json!({
+            "api": address.to_string(), "version": env!("CARGO_PKG_VERSION"),
+        });
+        let (metrics, clock) = (&self.shared.fleet_metrics, self.shared.clock.clone());
+        let fleet = Fleet::join(name.as_str(), settings, &info, stores, metrics, clock).await?;
+        // Set once, here.
+        let _ = self.shared.fleet.set(fleet);
+        Ok(())
     }
 
     /// A node that others can reach and nobody guards does not start by accident.

@@ -1,5 +1,6 @@
 //! What a node counts about itself, in a registry of its own.
 
+use crate::fleet::FleetMetrics;
 use crate::http::Traffic;
 use crate::work::{PoolCollector, Work};
 use prometheus_client::encoding::text::encode;
@@ -23,8 +24,9 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry with the node's own metrics, those of its port, its stores and its pools.
-    pub fn new(stores: &Stores, traffic: &Traffic, work: &Arc<Work>) -> Self {
+    /// A registry with the node's own metrics, those of its port, its stores, its pools
+    /// and of the fleet.
+    pub fn new(stores: &Stores, traffic: &Traffic, work: &Arc<Work>, fleet: &FleetMetrics) -> Self {
         let mut registry = Registry::default();
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("skep_build", "The version that runs", version);
@@ -53,6 +55,8 @@ impl Metrics {
         traffic.register(&mut registry);
         stores.register_metrics(&mut registry);
         registry.register_collector(Box::new(PoolCollector::new(work.clone())));
+        fleet.nodes.register(&mut registry);
+        fleet.polls.register(&mut registry);
         Metrics {
             registry,
             uptime,

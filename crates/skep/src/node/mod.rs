@@ -10,6 +10,7 @@ pub use metrics::{Metrics, ProcessNow, process_now};
 pub use services::{Cause, Failure, Services, panic_message};
 
 use crate::access::Access;
+use crate::fleet::{self, Fleet, FleetMetrics};
 use crate::http::{Certificate, CertificateFiles, Point, Traffic};
 use crate::settings::Settings;
 use crate::work::Work;
@@ -26,7 +27,8 @@ use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The tables of all parts. A part that keeps something adds its own.
-pub const SCHEMAS: &[Schema] = &[SCHEMA, crate::access::SCHEMA, crate::work::SCHEMA];
+pub const SCHEMAS: &[Schema] =
+    &[SCHEMA, crate::access::SCHEMA, crate::work::SCHEMA, skep_nodes::SCHEMA, skep_polls::SCHEMA];
 
 /// How long one look at the stores serves everybody who asks for it.
 const HEALTH_MAX_AGE: Duration = Duration::from_secs(1);
@@ -65,6 +67,8 @@ pub struct Shared {
     pub latest_point: watch::Receiver<Point>,
     pub state: watch::Receiver<State>,
     pub installation: OnceLock<Installation>,
+    fleet: OnceLock<Fleet>,
+    fleet_metrics: FleetMetrics,
     clock: Arc<dyn Clock>,
     started: Time,
     health: HealthBook,
@@ -104,8 +108,16 @@ impl Shared {
         health
     }
 
+    /// This node among the others; nothing while the stores have not been reached yet.
+    pub fn fleet(&self) -> Option<&Fleet> {
+        self.fleet.get()
+    }
+
     /// Everything the node counts, as text.
     pub fn render_metrics(&self) -> String {
+        if let Some(fleet) = self.fleet() {
+            fleet.refresh_metrics();
+        }
         let expires = self.certificate.as_ref().map(|one| one.expires_at_ms());
         self.metrics.render(self.uptime(), &self.stores, expires)
     }
@@ -150,10 +162,13 @@ impl Node {
         let traffic = Traffic::new();
         let name = settings.node.name.clone().unwrap_or_else(|| default_name(address));
         let work = Arc::new(Work::start(&settings, &stores, name.as_str(), &state)?);
+        let fleet_metrics = FleetMetrics::default();
         let shared = Arc::new(Shared {
             name,
             address,
-            metrics: Metrics::new(&stores, &traffic, &work),
+            metrics: Metrics::new(&stores, &traffic, &work, &fleet_metrics),
+            fleet: OnceLock::new(),
+            fleet_metrics,
             work,
             traffic,
             access: Access::new(clock.clone()),
@@ -231,7 +246,13 @@ async fn run(
     let chore = shared.clone();
     let work_limit = 2 * drain_limit + crate::work::LAST_WRITES_LIMIT;
     services.start("work", work_limit, |stop| crate::work::run(chore, stop));
+    // Until the nodes have left there is something to finish, so polls stop after them.
+    let chore = shared.clone();
+    services.start("polls", fleet::LAST_RESULTS_LIMIT, |stop| fleet::run_polls(chore, stop));
+    let others = shared.clone();
     services.start("http", drain_limit, |stop| crate::http::serve(listener, shared, stop));
+    // Started last and stopped first: the others should not wait for what this node owns.
+    services.start("nodes", fleet::LEAVE_LIMIT, |stop| fleet::run_nodes(others, stop));
     services.run(&stop, || drop(set_state.send_replace(State::Draining))).await
 }
 

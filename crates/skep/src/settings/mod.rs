@@ -9,6 +9,7 @@
 //! with `SKEP_TEST_BLESS=1`, which brings the table in `docs/configuration.md` up to date.
 
 mod aliases;
+mod fleet;
 mod layers;
 mod pools;
 mod section;
@@ -16,6 +17,7 @@ mod suggest;
 mod value;
 
 pub use aliases::{Alias, aliases};
+pub use fleet::{NodesSettings, PollsSettings};
 pub use layers::{Layers, Origin, Problem, environment_name};
 pub use pools::AllPoolSettings;
 pub use section::Effective;
@@ -202,6 +204,8 @@ pub struct Settings {
     pub access_log: AccessLogSettings,
     pub alerts: AlertSettings,
     pub pools: AllPoolSettings,
+    pub nodes: NodesSettings,
+    pub polls: PollsSettings,
     pub sqlite: SqliteSettings,
     pub postgres: PostgresSettings,
     pub redis: RedisSettings,
@@ -219,6 +223,8 @@ impl Settings {
             access_log: AccessLogSettings::read(reader),
             alerts: AlertSettings::read(reader),
             pools: AllPoolSettings::read(reader),
+            nodes: NodesSettings::read(reader),
+            polls: PollsSettings::read(reader),
             sqlite: SqliteSettings::read(reader),
             postgres: PostgresSettings::read(reader),
             redis: RedisSettings::read(reader),
@@ -239,6 +245,8 @@ impl Settings {
             AccessLogSettings::KEYS,
             AlertSettings::KEYS,
             &AllPoolSettings::keys(),
+            NodesSettings::KEYS,
+            PollsSettings::KEYS,
             SqliteSettings::KEYS,
             PostgresSettings::KEYS,
             RedisSettings::KEYS,
@@ -248,6 +256,7 @@ impl Settings {
     }
 
     fn check_together(&self, reader: &mut Reader) {
+        self.nodes.check_together(reader);
         for (set, missing, other) in [
             ("api.tls_certificate", "api.tls_key", self.api.tls_key.is_none()),
             ("api.tls_key", "api.tls_certificate", self.api.tls_certificate.is_none()),

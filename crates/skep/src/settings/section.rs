@@ -145,7 +145,9 @@ macro_rules! section {
         }
 
         impl $name {
-            fn read(reader: &mut $crate::settings::section::Reader) -> Self {
+            pub(in $crate::settings) fn read(
+                reader: &mut $crate::settings::section::Reader,
+            ) -> Self {
                 $name {
                     $($field: section!(
                         @take reader, $section, $field, concat!($($help),+), $default $(, $range)?
@@ -153,7 +155,8 @@ macro_rules! section {
                 }
             }
 
-            const KEYS: &'static [&'static str] = &[$(section!(@key $section, $field)),+];
+            pub(in $crate::settings) const KEYS: &'static [&'static str] =
+                &[$(section!(@key $section, $field)),+];
         }
     };
     (@take $reader:ident, $section:tt, $field:ident, $help:expr, $default:expr) => {

@@ -69,7 +69,9 @@ async fn every_metric_is_in_the_table_of_metrics() {
         let settings = resolve(Layers::default()).expect("the defaults are valid").settings;
         let (_state, ready) = tokio::sync::watch::channel(skep::node::State::Ready);
         let work = skep::work::Work::start(&settings, &stores, "docs", &ready).expect("starts");
-        let metrics = skep::node::Metrics::new(&stores, &traffic, &std::sync::Arc::new(work));
+        let work = std::sync::Arc::new(work);
+        let fleet = skep::fleet::FleetMetrics::default();
+        let metrics = skep::node::Metrics::new(&stores, &traffic, &work, &fleet);
         // A metric with labels shows once it has a value.
         traffic.count("GET", "/health", 200, std::time::Duration::ZERO);
         texts.push(metrics.render(std::time::Duration::ZERO, &stores, None));

@@ -3,7 +3,10 @@
 use super::super::guards::Guard;
 use super::super::protocol::{Answer, Epoch, Key, NodeRow, Reply, Row, Seen, Status, Token};
 use super::effects::{Effect, Grant, News, NewsKind};
-use super::{GONE_MAX, Held, Member, NameHeld, OnItsWay, Owned, Peer, Phase, Sent, Standing, Then};
+use super::{
+    GONE_MAX, Held, Member, NameHeld, OnItsWay, Owned, Peer, Phase, RECENT_MAX, Sent, Standing,
+    Then,
+};
 use crate::{Reason, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -182,6 +185,7 @@ impl Member {
             self.rows.clear();
         }
         self.plan.dirty |= !ticked.rows.is_empty() || ticked.full || self.plan.unfinished;
+        self.plan.dirty |= now >= self.plan.again_at;
         for row in &ticked.rows {
             self.learn_row(now, row, NewsKind::Received, effects);
         }
@@ -267,6 +271,9 @@ impl Member {
             0 => self.rows.remove(&row.key),
             _ => self.rows.insert(row.key.clone(), Owned { session, counter, due }),
         };
+        if before.is_none_or(|before| before.counter != counter) {
+            self.remember_change(counter, &row.key);
+        }
         let token = self.token(counter);
         let mine = session == self.session && session != 0;
         match self.held.get(&row.key) {
@@ -279,6 +286,13 @@ impl Member {
                 self.lose(&row.key, NewsKind::Fenced, reason, effects);
             }
             _ => {}
+        }
+    }
+
+    fn remember_change(&mut self, counter: u64, key: &Key) {
+        self.recent.push_back((counter, key.clone()));
+        if self.recent.len() > RECENT_MAX {
+            self.recent.pop_front();
         }
     }
 
@@ -382,6 +396,7 @@ impl Member {
                     self.seen.counter = self.seen.counter.max(counter);
                     let owned = Owned { session, counter, due };
                     self.rows.insert(row.key.clone(), owned);
+                    self.remember_change(counter, &row.key);
                     if mine {
                         self.resume(now, &row.key, owned, effects);
                     } else {

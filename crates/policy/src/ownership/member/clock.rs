@@ -1,8 +1,8 @@
 //! What the store's wall clock says, learned from its answers.
 //!
-//! Schedules need a clock that nodes agree on; the store's is the one they all hear. An answer gives
-//! it with an error of half the time the answer took, so a quicker answer is worth more, and one
-//! that cannot be explained by errors means that the clock was set.
+//! Schedules need a clock that nodes agree on; the store's is the one they all hear. An answer
+//! gives it with an error of half the time the answer took, so a quicker answer is worth more, and
+//! one that cannot be explained by errors means that the clock was set.
 
 use crate::Time;
 

@@ -81,6 +81,8 @@ pub struct Member {
     /// Names of sessions that are gone, for telling who had a key before.
     gone: VecDeque<(u64, Arc<str>)>,
     rows: BTreeMap<Key, Owned>,
+    /// The last rows that changed, for those who look on.
+    recent: VecDeque<(u64, Key)>,
     held: BTreeMap<Key, Held>,
     wanted: BTreeMap<Key, Wanted>,
     /// Kinds whose keys it has been told.
@@ -180,6 +182,9 @@ struct NameHeld {
 /// Hints do not make a node look more often than this.
 const HINT_GAP: Duration = Duration::from_millis(20);
 
+/// Changes of rows that are remembered for those who look on.
+const RECENT_MAX: usize = 1_000;
+
 /// Sessions whose names are remembered after they are gone.
 const GONE_MAX: usize = 256;
 
@@ -219,6 +224,7 @@ impl Member {
             peers: BTreeMap::new(),
             gone: VecDeque::new(),
             rows: BTreeMap::new(),
+            recent: VecDeque::new(),
             held: BTreeMap::new(),
             wanted: BTreeMap::new(),
             kinds: BTreeSet::new(),
@@ -261,6 +267,11 @@ impl Member {
         }
         if self.hinted {
             wake = wake.min(self.last_tick + HINT_GAP);
+        }
+        // Until the next renewal, and when it leaves, it does nothing about others: a time that has
+        // passed would have it woken again and again for nothing.
+        if self.doubt || !self.caught_up || self.leaving {
+            return wake;
         }
         if let Some((_, dead_at)) = self.first_to_die() {
             wake = wake.min(dead_at);
@@ -344,6 +355,16 @@ impl Member {
         let row = self.rows.get(key)?;
         let peer = self.peers.values().find(|peer| peer.row.session == row.session)?;
         Some((&peer.row.name, Token { epoch: self.seen.epoch.number, counter: row.counter }))
+    }
+
+    /// Keys whose owners have changed after the number `after`, as far as this node knows and
+    /// remembers, the oldest change first: the change's number, the key, and who owns it now.
+    pub fn changes_after(
+        &self,
+        after: u64,
+    ) -> impl Iterator<Item = (u64, &Key, Option<&Arc<str>>)> {
+        let newer = self.recent.iter().filter(move |(counter, _)| *counter > after);
+        newer.map(|(counter, key)| (*counter, key, self.owner_of(key).map(|(name, _)| name)))
     }
 
     /// How many keys of each kind every session owns, as far as this node knows.

@@ -20,6 +20,9 @@ pub(super) struct Plan {
     pub(super) dirty: bool,
     /// There is more to give than may be given at once.
     pub(super) unfinished: bool,
+    /// When time alone makes it another plan: a node has been here for long enough, a key may move
+    /// again, or nobody has said that it is wanted.
+    pub(super) again_at: Time,
     last_moves: Time,
     claims: VecDeque<Key>,
     reasons: BTreeMap<Key, Reason>,
@@ -68,6 +71,20 @@ impl Member {
             self.plan_kind(now, &kind, effects);
         }
         self.give_up_what_nobody_wants(now, effects);
+        self.plan.again_at = self.plans_again_at(now);
+    }
+
+    fn plans_again_at(&self, now: Time) -> Time {
+        let stable_after = self.timing.observe_ticks * self.timing.tick;
+        let stable = self.peers.values().filter_map(|peer| peer.online_since);
+        let stable = stable.map(|since| since + stable_after);
+        let cooled = self.held.values().filter(|held| held.handed);
+        let cooled = cooled.map(|held| held.taken_at + self.options.cooldown);
+        let patience = PATIENCE_WITH_UNKNOWN + Duration::from_nanos(1);
+        let unknown = self.held.iter().map(|(key, held)| (key, held.taken_at + patience));
+        let unknown = unknown.filter(|(key, at)| *at > now && !self.wanted.contains_key(*key));
+        let later = stable.chain(cooled).chain(unknown.map(|(_, at)| at)).filter(|at| *at > now);
+        later.min().unwrap_or(Time::from_nanos(u64::MAX))
     }
 
     fn plan_kind(&mut self, now: Time, kind: &str, effects: &mut Vec<Effect>) {

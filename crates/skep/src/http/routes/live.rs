@@ -12,6 +12,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::Serialize;
+use skep_polls::KIND;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +68,7 @@ struct Process {
     cpu_percent: f64,
 }
 
-/// The node once a second, as server-sent events named `overview` and `pools`
+/// The node once a second, as server-sent events named `overview`, `pools` and `polls`
 #[utoipa::path(
     get, path = "/api/v1/live", tag = "node", extensions(("x-scope" = json!("read"))),
     responses(
@@ -81,8 +82,9 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
     // The first one comes at once.
     points.mark_changed();
     let seen = shared.work.scaling_since(0).last().map_or(0, |one| one.number);
-    let state = (points, shared.clone(), seen);
-    let events = stream::unfold(state, async |(mut points, shared, seen)| {
+    let moved = shared.fleet().map_or(0, |fleet| fleet.nodes.moves_after(KIND, 0).1);
+    let state = (points, shared.clone(), seen, moved);
+    let events = stream::unfold(state, async |(mut points, shared, seen, moved)| {
         points.changed().await.ok()?;
         let point = *points.borrow_and_update();
         let overview = describe(&shared, point).await;
@@ -94,10 +96,27 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
             "alerts": shared.work.alerts.firing(), "scaling": scaling,
         });
         let pools = Event::default().event("pools").json_data(&pools).ok()?;
-        Some((stream::iter([overview, pools]), (points, shared, seen)))
+        let (polls, moved) = polls(&shared, moved);
+        let polls = Event::default().event("polls").json_data(&polls).ok()?;
+        Some((stream::iter([overview, pools, polls]), (points, shared, seen, moved)))
     })
     .flatten();
     event_stream(&shared, asker, events)
+}
+
+/// The polls of the last second: this node's, every node's share, and what changed hands.
+fn polls(shared: &Shared, moved: u64) -> (serde_json::Value, u64) {
+    let Some(fleet) = shared.fleet() else { return (serde_json::json!({}), moved) };
+    let (moves, moved) = fleet.nodes.moves_after(KIND, moved);
+    let moves: Vec<_> = moves
+        .into_iter()
+        .map(|(id, owner)| serde_json::json!({ "id": id, "owner": owner.as_deref() }))
+        .collect();
+    let value = serde_json::json!({
+        "at_ms": now_ms(), "here": fleet.polls.now(), "point": fleet.polls.last_beat(),
+        "nodes": fleet.nodes.overview(), "moves": moves,
+    });
+    (value, moved)
 }
 
 async fn describe(shared: &Shared, point: Point) -> Overview {

@@ -6,6 +6,8 @@ mod keys;
 mod live;
 mod log;
 mod node;
+mod nodes;
+mod polls;
 mod pools;
 mod session;
 mod web;
@@ -13,6 +15,11 @@ mod web;
 pub use audit::AuditAnswer;
 pub use keys::{CreateBody, CreatedAnswer, KeysAnswer};
 pub use node::{NodeAnswer, StoreAnswer};
+pub use nodes::NodesAnswer;
+pub use polls::{
+    EndpointView, EndpointsAnswer, ImportAnswer, MoveView, MovesAnswer, OwnersAnswer, PollsAnswer,
+    ResultView, ResultsAnswer,
+};
 pub use pools::{
     AccessAnswer, LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer,
 };
@@ -46,5 +53,7 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(log::routes())
         .merge(live::routes())
         .merge(pools::routes())
+        .merge(nodes::routes())
+        .merge(polls::routes())
         .merge(web::routes())
 }

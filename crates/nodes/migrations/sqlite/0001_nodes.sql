@@ -1,0 +1,2 @@
+-- The nodes of an embedded installation live in one process, and so does the ownership table.
+-- There is nothing to keep.

@@ -1,0 +1,185 @@
+//! A node's copy of the endpoints, kept up to date.
+
+use crate::spec::Spec;
+use crate::store::{self, Record, Seen};
+use skep_policy::ownership::{Key, Want};
+use skep_policy::polls::schedule::Grid;
+use skep_policy::rendezvous::hash_of;
+use skep_store::{Database, StoreError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
+
+/// The kind of the keys that stand for endpoints.
+pub const KIND: &str = "poll";
+
+/// Endpoints read in one go.
+const PAGE: u32 = 2_000;
+
+/// An endpoint as this node knows it.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// What to ask, how often, and what to expect.
+    pub spec: Spec,
+    /// Its key in the table of owners.
+    pub key: Key,
+    /// Which one of its name: one that is created again has another.
+    pub born: i64,
+    /// The version that last changed it.
+    pub version: i64,
+    /// When somebody last asked for a poll out of turn; zero if never.
+    pub asked_at_ms: i64,
+    /// When it was created.
+    pub created_at_ms: i64,
+    /// When it was last changed.
+    pub updated_at_ms: i64,
+    /// When it is polled.
+    pub grid: Grid,
+}
+
+impl Endpoint {
+    /// The endpoint of a row; `None` if a newer version of the program wrote something this one
+    /// cannot read.
+    pub fn from_record(record: &Record) -> Option<Self> {
+        let mut spec = match Spec::read_stored(&record.spec) {
+            Ok(spec) => spec,
+            Err(error) => {
+                tracing::warn!(endpoint = record.id, %error, "cannot be read, and is not polled");
+                return None;
+            }
+        };
+        spec.paused = record.paused;
+        let key = key_of(&record.id);
+        Some(Endpoint {
+            grid: Grid::new(hash_of(&key), spec.interval),
+            spec,
+            key,
+            born: record.born,
+            version: record.version,
+            asked_at_ms: record.asked_at_ms,
+            created_at_ms: record.created_at_ms,
+            updated_at_ms: record.updated_at_ms,
+        })
+    }
+}
+
+/// The key of an endpoint in the table of owners.
+pub fn key_of(id: &str) -> Key {
+    format!("{KIND}/{id}").into()
+}
+
+/// The endpoint's id in a key.
+pub fn id_of(key: &str) -> &str {
+    key.strip_prefix(KIND).and_then(|rest| rest.strip_prefix('/')).unwrap_or(key)
+}
+
+/// Where the nodes of one process over one embedded database tell each other that endpoints have
+/// changed. Where the database is a server, it says so itself.
+#[derive(Debug)]
+pub struct Hub {
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Hub { changes: watch::Sender::new(0) }
+    }
+}
+
+impl Hub {
+    /// Something was changed.
+    pub fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// To hear of changes.
+    pub fn listen(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+/// What has changed for those who work.
+#[derive(Debug, Default)]
+pub struct Difference {
+    /// For the table of owners.
+    pub wanted: Vec<(Key, Option<Want>)>,
+    /// Endpoints that are new or different.
+    pub changed: Vec<Arc<Endpoint>>,
+    /// Endpoints that are gone, or paused.
+    pub gone: Vec<Key>,
+}
+
+/// The copy.
+#[derive(Debug, Default)]
+pub struct Registry {
+    endpoints: RwLock<BTreeMap<Arc<str>, Arc<Endpoint>>>,
+    seen: tokio::sync::Mutex<Seen>,
+}
+
+impl Registry {
+    /// Reads what has changed since last time.
+    pub async fn sync(&self, db: &Database) -> Result<Difference, StoreError> {
+        let mut seen = self.seen.lock().await;
+        let mut difference = Difference::default();
+        loop {
+            let changes = store::changes(db, *seen, PAGE).await?;
+            if changes.full {
+                self.forget_all(&mut difference);
+            }
+            let last = changes.records.len() < PAGE as usize;
+            for record in &changes.records {
+                self.learn(record, &mut difference);
+            }
+            *seen = changes.seen;
+            if last {
+                return Ok(difference);
+            }
+        }
+    }
+
+    /// An endpoint.
+    pub fn get(&self, id: &str) -> Option<Arc<Endpoint>> {
+        self.read().get(id).cloned()
+    }
+
+    /// All endpoints by id.
+    pub fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Arc<Endpoint>>> {
+        self.endpoints.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget_all(&self, difference: &mut Difference) {
+        let mut all = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
+        for endpoint in std::mem::take(&mut *all).into_values() {
+            difference.wanted.push((endpoint.key.clone(), None));
+            difference.gone.push(endpoint.key.clone());
+        }
+    }
+
+    fn learn(&self, record: &Record, difference: &mut Difference) {
+        let endpoint = (!record.deleted).then(|| Endpoint::from_record(record)).flatten();
+        let mut all = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
+        let before = match &endpoint {
+            None => all.remove(&*record.id),
+            Some(_) => None,
+        };
+        let Some(endpoint) = endpoint.map(Arc::new) else {
+            drop(all);
+            if before.is_some() {
+                let key = key_of(&record.id);
+                difference.wanted.push((key.clone(), None));
+                difference.gone.push(key);
+            }
+            return;
+        };
+        all.insert(record.id.as_str().into(), endpoint.clone());
+        drop(all);
+        let key = endpoint.key.clone();
+        if endpoint.spec.paused {
+            difference.wanted.push((key.clone(), None));
+            difference.gone.push(key);
+        } else {
+            difference.wanted.push((key, Some(Want { weight: endpoint.spec.weight })));
+            difference.changed.push(endpoint);
+        }
+    }
+}

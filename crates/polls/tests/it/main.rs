@@ -1,0 +1,9 @@
+//! Polls of real servers on real sockets.
+
+mod http;
+mod kit;
+mod reuse;
+mod store;
+mod store_differential;
+mod store_races;
+mod tls;
