@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("skep-policy", &[]),
     ("skep-store", &["skep-policy"]),
     ("skep-testkit", &["skep-policy"]),
+    ("skep-chaos", &["skep-policy", "skep-store", "skep-testkit"]),
     ("skep-sim", &["skep-policy", "skep-pools"]),
     ("xtask", &["skep-testkit"]),
     ("skep-benches", &["skep", "skep-testkit"]),

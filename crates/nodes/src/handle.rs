@@ -49,6 +49,9 @@ pub(crate) struct State {
     pub(crate) workers: HashMap<&'static str, Arc<dyn Worker>>,
 }
 
+/// A key's name, and who owns it now.
+pub type Moved = (String, Option<Arc<str>>);
+
 /// A node as the others see it.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeView {
@@ -127,8 +130,8 @@ impl Nodes {
         self.tell(Event::Info(info.to_string().into()));
     }
 
-    /// Whether a piece of work on a key that takes at most `work` may be begun now. Ask right before
-    /// it, and let nothing come between.
+    /// Whether a piece of work on a key that takes at most `work` may be begun now. Ask right
+    /// before it, and let nothing come between.
     pub fn permit(&self, key: &str, work: Duration) -> Result<Permit, Refusal> {
         let state = self.lock();
         state.member.permit(self.inner.clock.now(), key, work)
@@ -155,10 +158,10 @@ impl Nodes {
             .collect()
     }
 
-    /// Keys of a kind whose owners have changed after the number `after`: their names, who owns them
-    /// now, and the number to ask with next time. Only so many changes are remembered; whoever wants
-    /// to know everything asks for the owners.
-    pub fn moves_after(&self, kind: &str, after: u64) -> (Vec<(String, Option<Arc<str>>)>, u64) {
+    /// Keys of a kind whose owners have changed after the number `after`: their names, who owns
+    /// them now, and the number to ask with next time. Only so many changes are remembered; whoever
+    /// wants to know everything asks for the owners.
+    pub fn moves_after(&self, kind: &str, after: u64) -> (Vec<Moved>, u64) {
         let state = self.lock();
         let mut newest = after;
         let mut moves = Vec::new();

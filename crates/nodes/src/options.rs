@@ -15,6 +15,9 @@ pub struct NodesOptions {
     pub weight: u32,
     /// What it tells the others about itself, as JSON.
     pub info: Arc<str>,
+    /// The highest epoch under which anything was kept, from the database. Tokens must grow also if
+    /// the store of the table is emptied while every node is away.
+    pub epoch: u64,
     /// The spans that ownership rests on, the same on all nodes.
     pub timing: Timing,
     /// How far a node's load may be from its share: 0.05 is a twentieth.
@@ -34,6 +37,7 @@ impl NodesOptions {
             instance: defaults.instance,
             weight: defaults.weight,
             info: defaults.info,
+            epoch: defaults.epoch,
             timing: defaults.timing,
             tolerance: defaults.tolerance,
             moves_per_second: defaults.moves_per_second,
@@ -46,6 +50,7 @@ impl NodesOptions {
             timing: self.timing,
             weight: self.weight,
             info: self.info.clone(),
+            epoch: self.epoch,
             tolerance: self.tolerance,
             moves_per_second: self.moves_per_second,
             cooldown: self.cooldown,

@@ -155,7 +155,7 @@ impl Service {
                 self.store_is_away = true;
                 tracing::warn!(
                     %error,
-                    "the store of the nodes does not answer; work goes on while this node can trust \
+                    "the store of the nodes does not answer; work goes on while this node trusts \
                      its session"
                 );
             }

@@ -130,8 +130,9 @@ const fn pair(node_hash: u64, key_hash: u64) -> u64 {
 #[inline]
 fn score_of(pair: u64, weight: u32) -> f64 {
     let unit = ((pair >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-    // The logarithm of 1 is 0, and that pair's score infinite: it is the best there is. The standard
-    // library's logarithm is the platform's and may differ between two machines in the last digit.
+    // The logarithm of 1 is 0, and that pair's score infinite: it is the best there is. The
+    // standard library's logarithm is the platform's and may differ between two machines in the
+    // last digit.
     f64::from(weight.max(1)) / (0.0 - libm::log(unit))
 }
 

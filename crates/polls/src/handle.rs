@@ -97,6 +97,9 @@ pub struct Listed {
     pub state: Option<store::State>,
 }
 
+/// An endpoint, and who polls it under which grant.
+type Owned = (Arc<Endpoint>, Option<(Arc<str>, Token)>);
+
 /// How polling goes on this node.
 #[derive(Clone, Debug, Serialize)]
 pub struct PollsNow {
@@ -312,12 +315,7 @@ impl Polls {
         metrics.waiting.set(whole(now.waiting));
     }
 
-    fn page(
-        &self,
-        filter: &Filter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> (Vec<(Arc<Endpoint>, Option<(Arc<str>, Token)>)>, usize) {
+    fn page(&self, filter: &Filter, after: Option<&str>, limit: usize) -> (Vec<Owned>, usize) {
         let found: Vec<Arc<Endpoint>> = {
             let all = self.inner.registry.read();
             all.values().filter(|endpoint| filter.fits(endpoint)).cloned().collect()

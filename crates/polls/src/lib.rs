@@ -1,9 +1,9 @@
 //! Polls endpoints, each from exactly one node and at its own time.
 //!
 //! ```text
-//!   API ─► Polls ─► store (endpoints) ─► Registry, a copy on each node ─► Nodes: who owns which?
-//!                                                                            │ start, stop, lost
-//!            store (results, fenced) ◄─ Outbox ◄─ Prober ◄─ Poller ◄─────────┘
+//!   API ─► Polls ─► store (endpoints) ─► Registry, a copy on each node ─► Nodes: whose is it?
+//!                                                                           │ start, stop, lost
+//!            store (results, fenced) ◄─ Outbox ◄─ Prober ◄─ Poller ◄────────┘
 //! ```
 //!
 //! A [`Spec`] is an endpoint as somebody wrote it, checked: what to ask, what the answer must be,

@@ -59,5 +59,5 @@ pub use migrate::{MigrateError, Migration, MigrationStatus, SCHEMA, Schema};
 pub use postgres::{Postgres, PostgresClient, PostgresOptions};
 pub use redis::{Lua, Redis, RedisOptions};
 pub use sqlite::{Sqlite, SqliteOptions};
-pub use stores::{DEFAULT_RETRY, Database, StoreOptions, Stores};
+pub use stores::{Agreement, DEFAULT_RETRY, Database, StoreOptions, Stores};
 pub use url::{BadUrl, CoordinationUrl, DatabaseUrl, PostgresUrl, RedisUrl};

@@ -100,6 +100,41 @@ impl Database {
     }
 }
 
+/// Where nodes agree on who does what. Its connections are its own: whoever waits for a slow
+/// statement must not hold up the renewal of a session.
+#[derive(Clone)]
+pub enum Agreement {
+    /// In this process, the only one.
+    Embedded,
+    /// In Redis.
+    Redis(Redis),
+    /// In the database.
+    Postgres(Postgres),
+}
+
+/// Connections to PostgreSQL for what nodes agree on.
+const AGREEMENT_CONNECTIONS: usize = 2;
+
+/// A call that has not been answered after this time says that the connection is dead.
+const AGREEMENT_CALL_LIMIT: Duration = Duration::from_millis(1_500);
+
+fn agreement(options: &StoreOptions) -> Result<Agreement, StoreError> {
+    if let CoordinationUrl::Redis(url) = &options.coordination {
+        let mut limits = options.redis;
+        limits.call_timeout = limits.call_timeout.min(AGREEMENT_CALL_LIMIT);
+        limits.connect_timeout = limits.connect_timeout.min(limits.call_timeout);
+        return Redis::new(url, &limits).map(Agreement::Redis);
+    }
+    match &options.database {
+        DatabaseUrl::Embedded => Ok(Agreement::Embedded),
+        DatabaseUrl::Postgres(url) => {
+            let mut limits = options.postgres;
+            limits.connections_max = AGREEMENT_CONNECTIONS;
+            Postgres::new(url, &limits).map(Agreement::Postgres)
+        }
+    }
+}
+
 /// A store that is another process, and can be away.
 enum Server<'stores> {
     Postgres(&'stores Postgres),
@@ -120,6 +155,7 @@ impl Server<'_> {
 pub struct Stores {
     database: Database,
     redis: Option<Redis>,
+    agreement: Agreement,
     folder: Arc<DataFolder>,
     retry: backoff::Options,
     common: Arc<Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
@@ -138,8 +174,8 @@ impl Stores {
             CoordinationUrl::Database => None,
             CoordinationUrl::Redis(url) => Some(Redis::new(url, &options.redis)?),
         };
-        let common = Arc::default();
-        Ok(Stores { database, redis, folder, retry: options.retry, common })
+        let (agreement, common) = (agreement(options)?, Arc::default());
+        Ok(Stores { database, redis, agreement, folder, retry: options.retry, common })
     }
 
     /// Where lasting data is.
@@ -152,8 +188,13 @@ impl Stores {
         self.redis.as_ref()
     }
 
-    /// What the nodes of this process have in common beside the stores themselves: one of each type,
-    /// made by the first that asks.
+    /// Where nodes agree on who does what, on connections of its own.
+    pub fn agreement(&self) -> &Agreement {
+        &self.agreement
+    }
+
+    /// What the nodes of this process have in common beside the stores themselves: one of each
+    /// type, made by the first that asks.
     pub fn common<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let mut common = self.common.lock().unwrap_or_else(PoisonError::into_inner);
         let one = common.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
@@ -254,6 +295,9 @@ impl Stores {
 
     /// Finishes what was queued and closes everything.
     pub async fn close(&self) {
+        if let Agreement::Postgres(postgres) = &self.agreement {
+            postgres.close();
+        }
         self.database.close().await;
     }
 }

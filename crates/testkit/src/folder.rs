@@ -49,6 +49,14 @@ impl Folder {
         self.path.path()
     }
 
+    /// Leaves the folder where it is, for somebody to look at.
+    pub fn keep(mut self) -> PathBuf {
+        // First, because the end of its input would be its sign to begin.
+        let _ = self.janitor.kill();
+        self.path.disable_cleanup(true);
+        self.path().to_path_buf()
+    }
+
     /// A path inside the folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
@@ -73,5 +81,12 @@ mod tests {
         std::fs::write(folder.join("file"), "x").expect("writes");
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_kept_stays() {
+        let path = Folder::new("test").keep();
+        assert!(path.is_dir());
+        std::fs::remove_dir(&path).expect("is still there, and empty");
     }
 }

@@ -5,8 +5,8 @@
 //! * [`Process`]: a spawned program whose log is kept, that can be waited for by what it prints,
 //!   stopped, continued and killed. [`Node`] is a `skep serve`.
 //! * [`Receiver`]: an HTTP server that keeps what it is sent.
-//! * [`Proxy`]: a loopback connection that can be cut, frozen, delayed and throttled.
-//! * [`Browser`]: a headless Chromium that shows pages, and [`certificates`] for TLS.
+//! * [`Proxy`]: a loopback connection that can be cut, frozen, muted, delayed and throttled.
+//! * [`Browser`]: a headless Chromium that shows pages, and `certificates` for TLS.
 //! * [`FakeClock`]: a clock that a test moves.
 //! * [`programs`]: where the servers' programs are, and the table of what tests need.
 //!
@@ -14,6 +14,7 @@
 //! each folder has a small shell beside it that notices the end of its standard input.
 
 mod browser;
+#[cfg(feature = "certificates")]
 pub mod certificates;
 mod clock;
 mod folder;
@@ -58,6 +59,15 @@ pub fn free_port() -> u16 {
         }
     }
     panic!("no port between 20000 and 32000 is free")
+}
+
+/// Lets time pass, for faults that last a while. Whoever waits for something to happen waits for
+/// that.
+pub fn pause(span: Duration) {
+    let deadline = Instant::now() + span;
+    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+        std::thread::park_timeout(left);
+    }
 }
 
 /// Looks again and again until `look` finds something, for what gives no signal when it changes,

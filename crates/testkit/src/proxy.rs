@@ -1,4 +1,4 @@
-//! A loopback TCP connection that can be cut, frozen, delayed and throttled.
+//! A loopback TCP connection that can be cut, frozen, muted, delayed and throttled.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,11 +25,19 @@ struct Shared {
 struct Weather {
     cut: bool,
     frozen: bool,
+    muted: bool,
     closed: bool,
     delay: Duration,
     bytes_per_second: Option<u64>,
     /// Grows with each cut, so that a connection made before it ends even if it is healed at once.
     cuts: u64,
+}
+
+/// A direction of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    There,
+    Back,
 }
 
 impl Proxy {
@@ -72,6 +80,11 @@ impl Proxy {
         self.change(|weather| weather.frozen = true);
     }
 
+    /// Lets requests through and holds the answers back, until [`Proxy::heal`].
+    pub fn mute(&self) {
+        self.change(|weather| weather.muted = true);
+    }
+
     /// Lets each piece of data arrive `delay` later, in both directions.
     pub fn delay(&self, delay: Duration) {
         self.change(|weather| weather.delay = delay);
@@ -111,17 +124,18 @@ impl Shared {
     }
 
     /// Waits until `deadline` is over and nothing is frozen. `false` if the connection was cut.
-    fn pass(&self, born: u64, deadline: Instant) -> bool {
+    fn pass(&self, way: Way, born: u64, deadline: Instant) -> bool {
         let mut weather = self.weather();
         loop {
             if weather.cut || weather.cuts != born {
                 return false;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if !weather.frozen && left.is_zero() {
+            let held = weather.frozen || (weather.muted && way == Way::Back);
+            if !held && left.is_zero() {
                 return true;
             }
-            let limit = if weather.frozen { Duration::from_secs(3_600) } else { left };
+            let limit = if held { Duration::from_secs(3_600) } else { left };
             weather =
                 self.changed.wait_timeout(weather, limit).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -144,8 +158,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let (Ok(client_too), Ok(server_too)) = both else { continue };
         let (there, back, watching) = (shared.clone(), shared.clone(), shared.clone());
         let watched = client.try_clone().ok().zip(server.try_clone().ok());
-        std::thread::spawn(move || pump(client, server, &there, weather.cuts));
-        std::thread::spawn(move || pump(server_too, client_too, &back, weather.cuts));
+        std::thread::spawn(move || pump(client, server, Way::There, &there, weather.cuts));
+        std::thread::spawn(move || pump(server_too, client_too, Way::Back, &back, weather.cuts));
         if let Some((client, server)) = watched {
             std::thread::spawn(move || end_at_cut(&client, &server, &watching, weather.cuts));
         }
@@ -162,7 +176,7 @@ fn end_at_cut(client: &TcpStream, server: &TcpStream, shared: &Shared, born: u64
     let _ = server.shutdown(Shutdown::Both);
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, born: u64) {
+fn pump(mut from: TcpStream, mut to: TcpStream, way: Way, shared: &Shared, born: u64) {
     let mut chunk = [0; CHUNK_BYTES];
     while let Ok(read) = from.read(&mut chunk) {
         if read == 0 {
@@ -171,7 +185,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, born: u64) {
         let weather = *shared.weather();
         let slow = weather.bytes_per_second.map_or(0.0, |rate| read as f64 / rate as f64);
         let deadline = Instant::now() + weather.delay + Duration::from_secs_f64(slow);
-        if !shared.pass(born, deadline) || to.write_all(&chunk[..read]).is_err() {
+        if !shared.pass(way, born, deadline) || to.write_all(&chunk[..read]).is_err() {
             break;
         }
         shared.passed.fetch_add(read as u64, Ordering::Release);
@@ -244,6 +258,22 @@ mod tests {
         let mut back = [0; 4];
         stream.read_exact(&mut back).expect("it arrives after all");
         assert_eq!(&back, b"held");
+    }
+
+    #[test]
+    fn a_mute_lets_requests_through_and_holds_answers_back() {
+        let proxy = Proxy::start(echo());
+        let mut stream = connect(&proxy);
+        round_trip(&mut stream, b"before").expect("comes back");
+        let passed = proxy.passed();
+        proxy.mute();
+        stream.write_all(b"asked").expect("writes");
+        crate::eventually("the request arrives", || (proxy.passed() == passed + 5).then_some(()));
+        stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout can be set");
+        assert!(stream.read(&mut [0; 5]).is_err(), "nothing comes back");
+        proxy.heal();
+        stream.set_read_timeout(Some(crate::PATIENCE)).expect("a timeout can be set");
+        stream.read_exact(&mut [0; 5]).expect("it comes back after all");
     }
 
     #[test]

@@ -258,7 +258,8 @@ BEGIN
     life.run := coalesce(life.run, present_run);
 
     IF life.epoch = 0 OR life.run <> present_run OR seen_epoch > life.epoch
-        OR (seen_epoch = life.epoch AND (seen_tag <> life.tag OR seen_counter > life.counter))
+        OR (seen_epoch = life.epoch AND (CASE WHEN seen_tag = life.tag
+            THEN seen_counter > life.counter ELSE seen_tag <> 0 END))
     THEN
         life.epoch := greatest(life.epoch, seen_epoch) + 1;
         life.tag := (request ->> 'nonce')::NUMERIC;

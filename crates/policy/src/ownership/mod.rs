@@ -1,14 +1,14 @@
 //! Which node owns this key? Never two at once, through any fault.
 //!
 //! A node does not hold a lease for each thing it owns. It has one **session** in a table that all
-//! nodes share, and renews it with one small call per tick; what it owns are rows of that table that
-//! name its session. Three parts, none of which reads a clock or opens a socket:
+//! nodes share, and renews it with one small call per tick; what it owns are rows of that table
+//! that name its session. Three parts, none of which reads a clock or opens a socket:
 //!
 //! ```text
 //!            Request                        Event, now
-//!   Table ◄─────────── whoever carries ◄──────────────── Member ──► Effect: Send, Start, Stop, Lost
+//!   Table ◄─────────── whoever carries ◄──────────────── Member ──► Send, Start, Stop, Lost
 //!     │                     ▲                              ▲
-//!     └── Reply ────────────┴──────────────────────────────┘      permit(now, key, work) ─► Permit
+//!     └── Reply ────────────┴──────────────────────────────┘  permit(now, key, work) ─► Permit
 //! ```
 //!
 //! * [`Table`] is what must be agreed on: an exact description of every store's behaviour, and the
@@ -27,8 +27,8 @@
 //! * A table that lost something (restarted empty or from an old copy, flushed, failed over) starts
 //!   a new **epoch**. Who still trusts itself claims what it held again and goes on without a gap;
 //!   everybody else waits until no trust from before can be left.
-//! * Every grant has a [`Token`] that only grows, so that whoever keeps the results can refuse those
-//!   of an owner that was overtaken in a way no clock can see.
+//! * Every grant has a [`Token`] that only grows, so that whoever keeps the results can refuse
+//!   those of an owner that was overtaken in a way no clock can see.
 //!
 //! No decision depends on the wall clock of the store, on clocks being equal, or on how long a
 //! message takes.

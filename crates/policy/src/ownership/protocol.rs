@@ -19,7 +19,7 @@ pub struct Epoch {
     /// Grows with each life; zero is "none yet".
     pub number: u64,
     /// A random number that tells two lives apart that got the same number from two stores which
-    /// did not know of each other.
+    /// did not know of each other; zero from a requester that remembers only the number.
     pub tag: u64,
 }
 

@@ -1,8 +1,8 @@
 //! What all nodes agree on: sessions and who owns what.
 //!
 //! This is the exact description of every store: the scripts for Redis and the functions for
-//! PostgreSQL give the same answers to the same requests, counters included. Where all nodes live in
-//! one process it is the store.
+//! PostgreSQL give the same answers to the same requests, counters included. Where all nodes live
+//! in one process it is the store.
 
 use super::guards::{Guard, Guards};
 use super::protocol::{
@@ -66,8 +66,9 @@ impl Table {
         Table { run, life, embedded: false, tombstones_max: TOMBSTONES_MAX, guards }
     }
 
-    /// The store of the nodes of one process. Nobody outside can have trust from before, so keys may
-    /// be claimed at once; `epoch` must be higher than that of any earlier process with this data.
+    /// The store of the nodes of one process. Nobody outside can have trust from before, so keys
+    /// may be claimed at once; `epoch` must be higher than that of any earlier process with this
+    /// data.
     pub fn embedded(epoch: u64) -> Self {
         let epoch = Epoch { number: epoch, tag: 0 };
         let life = Life { settled: true, ..Life::new(epoch, 0, 0) };
@@ -126,9 +127,10 @@ impl Table {
         if !self.guards.stands(Guard::KnowsLess) {
             return false;
         }
-        let twin = seen.epoch.number == life.epoch.number && seen.epoch.tag != life.epoch.tag;
-        seen.epoch.number > life.epoch.number
-            || (twin && seen.epoch.number > 0 && self.guards.stands(Guard::EpochTag))
+        let Epoch { number, tag } = seen.epoch;
+        let twin = number == life.epoch.number && tag != life.epoch.tag && tag != 0;
+        number > life.epoch.number
+            || (twin && number > 0 && self.guards.stands(Guard::EpochTag))
             || (seen.epoch == life.epoch && seen.counter > life.counter)
     }
 

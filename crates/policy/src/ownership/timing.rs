@@ -10,8 +10,8 @@ pub struct Timing {
     pub ttl: Duration,
     /// How often it is renewed.
     pub tick: Duration,
-    /// What is left between the end of one node's trust and the beginning of another's, for the time
-    /// between a check and what it allowed.
+    /// What is left between the end of one node's trust and the beginning of another's, for the
+    /// time between a check and what it allowed.
     pub margin: Duration,
     /// How much faster or slower than true time a clock may run: 0.005 is half a percent.
     pub drift: f64,
@@ -76,8 +76,8 @@ impl Timing {
             say(
                 "tick",
                 format!(
-                    "{tick:?} does not go with a ttl of {ttl:?}: a session must be renewed at least \
-                     three times in it; give at most {:?}",
+                    "{tick:?} does not go with a ttl of {ttl:?}: a session must be renewed at \
+                     least three times in it; give at most {:?}",
                     ttl / 3
                 ),
             );
@@ -89,8 +89,8 @@ impl Timing {
                 "margin",
                 format!(
                     "{margin:?} leaves no time for work: ttl * (1 - drift) - 2 * margin - 2 * tick \
-                     must be at least {MIN_WORK:?}, and is {:?} with a ttl of {ttl:?} and a tick of \
-                     {tick:?}; give less, or a longer ttl",
+                     must be at least {MIN_WORK:?}, and is {:?} with a ttl of {ttl:?} and a tick \
+                     of {tick:?}; give less, or a longer ttl",
                     self.work_max()
                 ),
             );

@@ -8,6 +8,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use skep_policy::ownership::{Key, Refusal, Token};
 use skep_store::Database;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -90,12 +91,21 @@ impl Poller {
             }
         };
         let began_ms = self.nodes.store_ms();
-        let outcome = if self.options.identify {
-            let extra = self.identity(&one.endpoint, permit.token);
-            self.prober.probe(&one.prepared, timeout, &extra).await
-        } else {
-            self.prober.probe(&one.prepared, timeout, &[]).await
+        let extra = self.options.identify.then(|| self.identity(&one.endpoint, permit.token));
+        let extra = extra.as_ref().map_or(&[][..], |extra| &extra[..]);
+        let mut probe = std::pin::pin!(self.prober.probe(&one.prepared, timeout, extra));
+        // No further step once the permit is over. A timer would not do: a process that was stopped
+        // for a while finds its timer and its connection ready at the same time, and might send a
+        // request long after it was allowed to.
+        let step = |context: &mut std::task::Context<'_>| {
+            if self.clock.now() > permit.end_by {
+                return Poll::Ready(None);
+            }
+            probe.as_mut().poll(context).map(Some)
         };
+        let outcome = std::future::poll_fn(step).await.unwrap_or_else(|| {
+            Outcome::aborted(timeout, "this node was stopped in the middle of it")
+        });
         unfinished.armed = false;
         self.polled(&one, permit.token, began_ms, outcome);
     }

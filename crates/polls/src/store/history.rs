@@ -199,6 +199,18 @@ pub async fn summary(db: &Database) -> Result<Summary, StoreError> {
     Ok(Summary { endpoints, paused, failing })
 }
 
+/// The highest epoch under which anything was announced or kept; zero if nothing was.
+pub async fn last_epoch(db: &Database) -> Result<u64, StoreError> {
+    const SQL: &str = "SELECT COALESCE(max(token_epoch), 0) FROM skep_poll_state";
+    let found: Vec<i64> = match db {
+        Database::Sqlite(store) => sqlite::ask(store, SQL, [], |row| row.get(0)).await?,
+        Database::Postgres(store) => {
+            postgres::ask(store, SQL, &[]).await?.iter().map(|row| row.get(0)).collect()
+        }
+    };
+    Ok(unsigned(found.first().copied().unwrap_or(0)))
+}
+
 /// A number that is greater than any before it, for tokens of owners that live in memory: those
 /// granted after a restart must be newer than all before.
 pub async fn next_epoch(db: &Database) -> Result<u64, StoreError> {

@@ -166,6 +166,24 @@ async fn an_import_creates_changes_and_leaves_alone() {
 }
 
 #[tokio::test]
+async fn asking_for_a_poll_is_a_change_that_every_node_hears_of() {
+    on_each_database(async |db| {
+        let born = made(&db, "a").await;
+        let asked = ask_now(&db, "a", 50).await.expect("asks").expect("is there");
+        let again = ask_now(&db, "a", 50).await.expect("asks").expect("is there");
+        assert!(born.version < asked.version && asked.version < again.version);
+        assert_eq!((born.asked_at_ms, asked.asked_at_ms, again.asked_at_ms), (0, 50, 51));
+        let seen = changes(&db, Seen::NOTHING, 10).await.expect("reads").records;
+        assert_eq!(seen, [again.clone()]);
+        assert_eq!(ask_now(&db, "none", 51).await.expect("asks"), None);
+        set_paused(&db, vec!["a".to_owned()], true, 52).await.expect("pauses");
+        let paused = ask_now(&db, "a", 60).await.expect("asks").expect("is there");
+        assert_eq!((paused.paused, paused.asked_at_ms), (true, 51), "a paused one is left alone");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn pausing_is_a_change_only_if_it_makes_a_difference() {
     on_each_database(async |db| {
         made(&db, "a").await;

@@ -86,6 +86,7 @@ impl Side {
             deleted: false,
             created_at_ms: 0,
             updated_at_ms: 0,
+            asked_at_ms: 0,
         });
         Record { born: record.born - i64::from(stale), ..record }
     }

@@ -3,6 +3,7 @@
 mod access;
 mod audit;
 mod bench;
+mod chaos;
 mod client;
 mod completions;
 mod config;
@@ -110,6 +111,9 @@ pub enum Verb {
     /// Simulate what happens under loads and faults
     #[command(subcommand)]
     Sim(sim::SimVerb),
+    /// Break real nodes and servers, and check what comes of it
+    #[command(subcommand)]
+    Chaos(chaos::ChaosVerb),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -141,6 +145,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Migrate(verb) => migrate::run(&verb, output),
         Verb::Bench(verb) => bench::run(&verb, output),
         Verb::Sim(verb) => sim::run(&verb, output),
+        Verb::Chaos(verb) => chaos::run(&verb, output),
         Verb::Completions(arguments) => completions::run(&arguments),
     };
     match outcome {

@@ -69,7 +69,8 @@ Examples:
   skep polls pause shop cart
   skep polls resume shop cart
 
-A paused endpoint is left alone within a second on every node. Both need a key with the scope `poll`.";
+A paused endpoint is left alone within a second on every node. Both need a key with the scope
+`poll`.";
 
 const NOW_EXAMPLES: &str = "\
 Examples:

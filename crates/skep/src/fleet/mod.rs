@@ -6,7 +6,7 @@ use anyhow::Context;
 use skep_nodes::{MemoryTable, Nodes, NodesMetrics, PostgresTable, RedisTable, TableStore};
 use skep_policy::Clock;
 use skep_polls::{Hub, Polls, PollsMetrics, Prober};
-use skep_store::{Database, StoreError, Stores};
+use skep_store::{Agreement, StoreError, Stores};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -50,8 +50,12 @@ impl Fleet {
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let common = stores.common::<Common>();
-        let options = settings.nodes.options(name, info);
-        let table = table(stores, &common).await?;
+        let last_epoch = skep_polls::store::last_epoch(stores.database()).await?;
+        let table = table(stores, &common, last_epoch).await?;
+        let mut options = settings.nodes.options(name, info);
+        if !matches!(table, TableStore::Memory(_)) {
+            options.epoch = last_epoch;
+        }
         let nodes = Nodes::new(options, table, metrics.nodes.clone(), clock.clone());
         let prober = Prober::new().context("polls cannot be made")?;
         let polls = Polls::new(
@@ -74,20 +78,22 @@ impl Fleet {
     }
 }
 
-/// The table lives where nodes agree: in Redis if there is one, else in the database; and where the
-/// database is embedded there is only this process, whose memory will do.
-async fn table(stores: &Stores, common: &Common) -> Result<TableStore, StoreError> {
-    if let Some(redis) = stores.redis() {
-        let installation = stores.installation().await?;
-        let table = RedisTable::new(redis, &installation.id.to_string());
-        return Ok(TableStore::Redis(table));
-    }
-    match stores.database() {
-        Database::Postgres(postgres) => Ok(TableStore::Postgres(PostgresTable::new(postgres))),
-        database @ Database::Sqlite(_) => {
+/// The table lives where nodes agree; where that is this process, its memory will do.
+async fn table(
+    stores: &Stores,
+    common: &Common,
+    last_epoch: u64,
+) -> Result<TableStore, StoreError> {
+    match stores.agreement() {
+        Agreement::Redis(redis) => {
+            let installation = stores.installation().await?;
+            Ok(TableStore::Redis(RedisTable::new(redis, &installation.id.to_string())))
+        }
+        Agreement::Postgres(postgres) => Ok(TableStore::Postgres(PostgresTable::new(postgres))),
+        Agreement::Embedded => {
             let begin = async || {
-                let epoch = skep_polls::store::next_epoch(database).await?;
-                Ok::<_, StoreError>(MemoryTable::embedded(epoch))
+                let next = skep_polls::store::next_epoch(stores.database()).await?;
+                Ok::<_, StoreError>(MemoryTable::embedded(next.max(last_epoch + 1)))
             };
             let table = common.table.get_or_try_init(begin).await?;
             Ok(TableStore::Memory(table.clone()))

@@ -47,8 +47,8 @@ section! {
         waiting_max: usize = PollsOptions::default().waiting_max, in 100..=10_000_000;
         /// How long polls in progress may take to finish when the node stops.
         drain: Duration = PollsOptions::default().drain, in Duration::ZERO..=ms(10_000);
-        /// Whether polls over HTTP say who asks, in the headers `x-skep-endpoint`, `x-skep-node` and
-        /// `x-skep-token`.
+        /// Whether polls over HTTP say who asks, in the headers `x-skep-endpoint`, `x-skep-node`
+        /// and `x-skep-token`.
         identify: bool = false;
     }
 }

@@ -25,6 +25,11 @@ pub fn run(folder: &Path, arguments: &[&str]) -> (Ended, String) {
     (process.wait(), process.log())
 }
 
+/// Waits until something is so.
+pub fn until(what: &str, check: impl Fn() -> bool) {
+    skep_testkit::eventually(what, || check().then_some(()));
+}
+
 /// Runs a check on an empty, migrated database of each kind.
 pub async fn on_each_database(check: impl AsyncFn(Database)) {
     let folder = Folder::new("database");

@@ -2,11 +2,15 @@
 
 mod access;
 mod access_store;
+mod chaos;
 mod command_line;
 mod common;
 mod dashboard;
+mod dashboard_polls;
 mod docs;
+mod fleet;
 mod nodes_in_one_process;
+mod polls;
 mod requests;
 mod serve;
 mod tls;

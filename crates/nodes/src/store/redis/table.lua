@@ -39,7 +39,7 @@ local everybody, somebody = false, {}
 
 local lost = not known[1] or known[3] ~= run or known[7] ~= sizes()
     or seen_epoch > epoch
-    or (seen_epoch == epoch and seen_tag ~= tag and seen_epoch > 0)
+    or (seen_epoch == epoch and seen_tag ~= tag and seen_tag ~= '0' and seen_epoch > 0)
     or (seen_epoch == epoch and seen_tag == tag and seen_counter > counter)
 if lost then
     epoch, tag = math.max(epoch, seen_epoch) + 1, nonce

@@ -100,7 +100,7 @@ impl Member {
     /// The table has lost something. What we worked on we may work on until the trust from before
     /// runs out, and ask for it again; what we were giving away is nobody's now.
     fn epoch_changed(&mut self, now: Time, epoch: Epoch, effects: &mut Vec<Effect>) {
-        if self.seen.epoch.number > 0 {
+        if self.seen.epoch.tag != 0 {
             let reason = Reason::new("the-store-lost-something")
                 .with("from", self.seen.epoch.number)
                 .with("to", epoch.number);
@@ -116,7 +116,7 @@ impl Member {
             matches!(held.phase, Phase::Working | Phase::Stopping(_))
         });
         self.go_outside(now);
-        self.seen = Seen { epoch, counter: self.seen.counter };
+        self.seen = Seen { epoch, counter: 0 };
         (self.since, self.floor, self.epoch_heard_at) = (0, 0, now);
         self.rows.clear();
         self.peers.clear();

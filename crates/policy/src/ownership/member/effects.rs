@@ -20,6 +20,9 @@ pub struct MemberOptions {
     pub weight: u32,
     /// What it tells the others about itself.
     pub info: Arc<str>,
+    /// The highest epoch under which anything was kept: a table that knows less has lost something,
+    /// also if every node that knew more is gone.
+    pub epoch: u64,
     /// How far a node's load may be from its share: 0.05 is a twentieth.
     pub tolerance: f64,
     /// How much of what it has a node gives away voluntarily in a second.
@@ -39,6 +42,7 @@ impl MemberOptions {
             instance: instance.into(),
             weight: 1,
             info: "{}".into(),
+            epoch: 0,
             tolerance: 0.05,
             moves_per_second: 0.05,
             cooldown: Duration::from_secs(60),

@@ -204,7 +204,7 @@ impl Member {
             standing: Standing::Outside,
             status: Status::Observing,
             leaving: false,
-            seen: Seen::default(),
+            seen: Seen { epoch: Epoch { number: options.epoch, tag: 0 }, counter: 0 },
             since: 0,
             floor: 0,
             settled: false,

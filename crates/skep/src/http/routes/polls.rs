@@ -236,7 +236,8 @@ async fn import(
         .flat_map(|(line, flaws)| flaws.iter().map(|flaw| Flaw::new(Some(*line), flaw)));
     let wrong: Vec<Flaw> = flaws.take(FLAWS_MAX).collect();
     let Some(done) = report.done else {
-        let detail = format!("{lines} lines are wrong, and nothing was done; see `flaws`");
+        let are = if lines == 1 { "line is" } else { "lines are" };
+        let detail = format!("{lines} {are} wrong, and nothing was done; see `flaws`");
         return Err(Problem::new(&problem::E_IMPORT_INVALID, detail).flaws(wrong));
     };
     let text = format!("{} created, {} changed", done.created, done.changed);
@@ -295,7 +296,7 @@ async fn replace(
 ) -> Result<Json<EndpointView>, Problem> {
     if let Some(fields) = body.as_object_mut() {
         let given = fields.entry("id").or_insert_with(|| id.clone().into());
-        if *given != serde_json::Value::from(id.clone()) {
+        if given.as_str() != Some(id.as_str()) {
             let detail = format!("id: the path says {id:?} and the body {given}; give one");
             return Err(Problem::field("id", detail));
         }
