@@ -22,6 +22,8 @@ function scaled(value, base, names) {
 }
 
 export const count = (value) => (missing(value) ? DASH : scaled(value, 1000, ["", "k", "M", "G"]));
+/** Every digit, for what people compare one by one. */
+export const whole = (value) => (missing(value) ? DASH : value.toLocaleString("en"));
 export const rate = (value) => (missing(value) ? DASH : `${count(value)}/s`);
 export const percent = (value) => (missing(value) ? DASH : `${digits(value)} %`);
 export const bytes = (value) => (missing(value) ? DASH : scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]));

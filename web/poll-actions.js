@@ -8,8 +8,8 @@ import { field, form } from "./form.js";
 const ENDPOINTS = "/api/v1/polls/endpoints";
 export const endpointPath = (id, rest = "") => `${ENDPOINTS}/${encodeURIComponent(id)}${rest}`;
 
-/** done(text): it has been done. failed(problem): it has not. */
-export function actionButtons(endpoint, { done, failed, look = "quiet" }) {
+/** done(text): it has been done. failed(problem): it has not. removing(): it is about to be deleted. */
+export function actionButtons(endpoint, { done, failed, removing = () => {}, look = "quiet" }) {
   const { id } = endpoint;
   const button = (text, onclick, more = "") => h("button", { type: "button", class: `${look} ${more}`, "aria-label": `${text} ${id}`, onclick }, text);
   const act = async (work, text) => {
@@ -23,7 +23,9 @@ export function actionButtons(endpoint, { done, failed, look = "quiet" }) {
   };
   const remove = async () => {
     const yes = await confirmDialog({ title: `Delete “${id}”?`, text: `It is no longer polled, and its results and history are forgotten. This cannot be undone.`, action: "Delete endpoint" });
-    if (yes) await act(() => api.delete(endpointPath(id)), `${id} deleted`);
+    if (!yes) return;
+    removing();
+    await act(() => api.delete(endpointPath(id)), `${id} deleted`);
   };
   const paused = endpoint.state === "paused";
   return [
@@ -47,7 +49,7 @@ export function askForEndpoint(done) {
     interval: text("interval", "Every", "From the start of one poll to the start of the next.", "60s"),
     timeout: text("timeout", "Timeout", "For a poll as a whole.", "5s"),
     method: text("method", "Method", null, "GET"),
-    status: text("expect.status", "Expected status", "Like 200, 200-299 or 200,204.", "200-299"),
+    status: text("expect.status", "Expected status", "Like 200, 200-299 or 200,204.", "200-399"),
     contains: text("expect.body", "The answer contains", "In its first 64 KiB.", "ready"),
     headers: area("headers", "Headers", "One on each line.", "Accept: application/json"),
     body: area("body", "Body to send", null, ""),
@@ -71,7 +73,7 @@ export function askForEndpoint(done) {
     const parts = (given(name) ?? "").split(between).map((part) => part.trim()).filter(Boolean).map((part) => part.split(sign));
     return parts.length ? Object.fromEntries(parts.map(([key, ...rest]) => [key.trim(), rest.join(sign).trim()])) : undefined;
   };
-  // "200" is a number for the node, "200-299" and "2xx" are texts, and with commas it is a list.
+  // "200" is a number for the node, "200-299" a text, and with commas it is a list.
   const statuses = (value) => {
     const parts = value?.split(/[\s,]+/).filter(Boolean).map((part) => (/^\d+$/.test(part) ? Number(part) : part));
     return parts?.length > 1 ? parts : parts?.[0];

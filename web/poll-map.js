@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { h, setText } from "./dom.js";
-import { clock, count, duration, percent, when } from "./format.js";
+import { clock, duration, percent, when, whole } from "./format.js";
 import { problemNotice } from "./notice.js";
 import { link } from "./router.js";
 import { table } from "./table.js";
@@ -34,6 +34,7 @@ export function ownersMap({ kind, signal }) {
   let rest = 0;
   let loaded = false;
   let asking = false;
+  let known = [];
   let moves = [];
 
   const trouble = h("div");
@@ -44,7 +45,7 @@ export function ownersMap({ kind, signal }) {
     columns: [
       { title: "Node", class: "free", cell: ({ title }) => h("strong", null, title) },
       { title: "Status", cell: ({ status }) => status },
-      { title: "Endpoints", cell: ({ owned, total }) => `${count(owned)} of ${count(total)}` },
+      { title: "Endpoints", cell: ({ owned, total }) => `${whole(owned)} of ${whole(total)}` },
       { title: "Share", cell: ({ share }) => percent(share * 100) },
       { title: "Weight", cell: ({ weight }) => weight ?? "–" },
     ],
@@ -59,7 +60,7 @@ export function ownersMap({ kind, signal }) {
   function hint() {
     const stripes = ids.length > CELLS_MAX;
     setText(readout, !ids.length ? "A lane for each node, a cell for each endpoint that is polled."
-      : stripes ? `${count(ids.length)} endpoints: each stripe stands for about ${Math.round(ids.length / STRIPES)} of them, by id; the darker, the more of them a node has.`
+      : stripes ? `${whole(ids.length)} endpoints: each stripe stands for about ${Math.round(ids.length / STRIPES)} of them, by id; the stronger its colour, the more of them a node has.`
         : "A cell is an endpoint. Point at one to see which; the arrow keys lead from cell to cell.");
   }
 
@@ -82,12 +83,13 @@ export function ownersMap({ kind, signal }) {
 
   function lane(name) {
     if (lanes.has(name)) return lanes.get(name);
-    const made = { name, status: h("span", { class: "pill" }), here: h("span", { class: "pill" }, "this node"), tally: h("span", { class: "num" }), more: h("p", { class: "dim small num" }), fill: h("i"), mark: h("b"), holes: [] };
-    made.here.hidden = true;
+    const made = { name, status: h("span", { class: "pill" }), here: h("span", { class: "pill" }, "this node"), tally: h("span", { class: "num" }, "–"), more: h("p", { class: "dim small num" }, "\u00a0"), fill: h("i"), mark: h("b"), holes: [] };
+    made.here.hidden = made.mark.hidden = true;
+    made.fill.style.width = 0;
     made.field = h("div", { class: "cells", role: "group", onkeydown: walk, onpointerover: tell, onfocusin: tell, onpointerleave: hint });
     made.element = h("div", { class: name === NOBODY ? "lane nobody" : "lane", "data-node": name === NOBODY ? "" : name },
       h("div", { class: "lane-head" }, h("p", { class: "lane-name" }, h("strong", null, nameOf(name)), made.here, made.status),
-        h("p", { class: "small" }, made.tally), h("div", { class: "share", "aria-hidden": "true" }, made.fill, made.mark), made.more),
+        h("p", { class: "small" }, made.tally), name !== NOBODY && h("div", { class: "share", "aria-hidden": "true" }, made.fill, made.mark), made.more),
       made.field);
     lanes.set(name, made);
     return made;
@@ -153,21 +155,22 @@ export function ownersMap({ kind, signal }) {
   }
 
   function showNodes(nodes) {
+    known = nodes;
     const now = Date.now();
     const tallies = new Map();
     for (const name of owners.values()) tallies.set(name, (tallies.get(name) ?? 0) + 1);
     const weights = nodes.reduce((sum, one) => sum + (one.status === "online" ? one.weight : 0), 0);
-    const known = new Map(nodes.map((one) => [one.name, one]));
-    for (const name of known.keys()) lane(name).seen = now;
+    const here = new Map(nodes.map((one) => [one.name, one]));
+    for (const name of here.keys()) lane(name).seen = now;
     // A node that has gone stays for a while, so that one sees where its cells went.
     for (const [name, one] of lanes) {
-      if (name === NOBODY || known.has(name) || tallies.get(name) || now - (one.seen ??= now) < GONE) continue;
+      if (name === NOBODY || here.has(name) || tallies.get(name) || now - (one.seen ??= now) < GONE) continue;
       one.element.remove();
       lanes.delete(name);
     }
     lane(NOBODY);
     const facts = [...lanes.values()].map((one) => {
-      const node = known.get(one.name);
+      const node = here.get(one.name);
       const owned = tallies.get(one.name) ?? 0;
       const status = one.name === NOBODY ? "" : node?.status ?? "gone";
       return { one, node, title: nameOf(one.name), status, owned, total: ids.length, share: ids.length ? owned / ids.length : 0, weight: node?.weight };
@@ -177,12 +180,12 @@ export function ownersMap({ kind, signal }) {
       setText(one.status, status);
       one.status.className = `pill ${{ online: "good", draining: "warn", gone: "bad" }[status] ?? ""}`;
       one.element.classList.toggle("gone", status === "gone");
-      setText(one.tally, loaded ? `${count(owned)} of ${count(ids.length)}${ids.length ? `, ${percent(share * 100)}` : ""}` : "–");
+      setText(one.tally, loaded ? `${whole(owned)} of ${whole(ids.length)}${ids.length ? `, ${percent(share * 100)}` : ""}` : "–");
       one.fill.style.width = `${share * 100}%`;
       const fair = node?.status === "online" && weights ? node.weight / weights : null;
       one.mark.hidden = fair === null;
       if (fair !== null) one.mark.style.left = `${fair * 100}%`;
-      setText(one.more, node ? `weight ${node.weight}, ${node.here ? "it is the one you ask" : `heard ${duration(node.heard_ms / 1000)} ago`}` : one.name === NOBODY ? "waiting for an owner" : "no longer heard of");
+      setText(one.more, node ? `weight ${node.weight}, ${node.here ? "it is the one you ask" : `heard ${duration(node.heard_ms / 1000)} ago`}` : one.name !== NOBODY ? "no longer heard of" : owned ? "waiting for an owner" : "every endpoint has an owner");
     }
     facts.sort((a, b) => (a.one.name === NOBODY) - (b.one.name === NOBODY) || (a.one.name < b.one.name ? -1 : 1));
     const shape = JSON.stringify(facts.map(({ title, status, owned, total, weight }) => [title, status, owned, total, weight]));
@@ -221,10 +224,13 @@ export function ownersMap({ kind, signal }) {
     const moved = noted.map(({ id }) => id);
     draw(moved);
     highlight(moved);
-    moves = [...noted.slice(-MOVES_SHOWN).reverse(), ...moves].slice(0, MOVES_SHOWN);
+    const rest = noted.length - MOVES_SHOWN;
+    const told = rest > 0 ? [...noted.slice(0, MOVES_SHOWN - 1).reverse(), { at: noted[0].at, rest: rest + 1 }] : noted.reverse();
+    moves = [...told, ...moves].slice(0, MOVES_SHOWN);
     events.classList.remove("is-empty");
-    events.replaceChildren(...moves.map(({ id, from, to, at }) => h("li", null, h("span", { class: "log-time" }, when(at, clock(at))),
-      h("a", { href: link("/polls", { id }) }, id), h("span", { class: "log-text" }, h("span", { class: "dim" }, from === undefined ? "new" : nameOf(from)), " → ", nameOf(to)))));
+    events.replaceChildren(...moves.map(({ id, from, to, at, rest: others }) => h("li", null, h("span", { class: "log-time" }, when(at, clock(at))),
+      others ? h("span", null, `and ${whole(others)} more`) : h("a", { href: link("/polls", { id }) }, id),
+      !others && h("span", { class: "log-text" }, h("span", { class: "dim" }, from === undefined ? "new" : nameOf(from)), " → ", nameOf(to)))));
   }
 
   async function load() {
@@ -245,9 +251,9 @@ export function ownersMap({ kind, signal }) {
       }
       const noted = take(now, Date.now());
       sort();
-      if (first) draw();
-      else if (noted.length) show(noted);
-      else draw();
+      if (first || !noted.length) draw();
+      else show(noted);
+      showNodes(known);
     } catch (problem) {
       if (!problem.silent) trouble.replaceChildren(problemNotice(problem, load));
     }
@@ -267,12 +273,16 @@ export function ownersMap({ kind, signal }) {
   return {
     element,
     load,
+    /** The nodes there are. */
+    nodes(list) {
+      const before = lanes.size;
+      showNodes(list);
+      if (loaded && lanes.size !== before) draw();
+    },
     /** The event of a second. */
     beat(event) {
       if (loaded) show(take(event.moves.map(({ id, owner }) => [id, owner ?? NOBODY]), event.at_ms));
-      const before = lanes.size;
-      showNodes(event.nodes.nodes);
-      if (loaded && lanes.size !== before) draw();
+      this.nodes(event.nodes.nodes);
       if (loaded) doubt(event);
     },
     destroy() {

@@ -138,7 +138,8 @@ impl Service {
         Ended::No
     }
 
-    fn send(&mut self, id: u64, request: Request) {
+    fn send(&mut self, id: u64, mut request: Request) {
+        request.least = wall_seconds();
         let store = self.nodes.inner.store.clone();
         let limit = self.nodes.timing().call_limit();
         self.to_send = Some(Box::pin(async move { (id, store.ask(&request, limit).await) }));
@@ -192,6 +193,11 @@ impl Service {
             _ => tracing::info!(%instance, event, peer, %reason, "lease"),
         }
     }
+}
+
+fn wall_seconds() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 fn worker_of(

@@ -39,11 +39,15 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
+/// In seconds; fine around what is still good.
+const LATE_BUCKETS: [f64; 14] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0];
+
 impl Default for PollsMetrics {
     fn default() -> Self {
         PollsMetrics {
             polls: Family::default(),
-            late: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+            late: Histogram::new(LATE_BUCKETS),
             took: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             missed: Family::default(),
             results: Family::default(),

@@ -105,8 +105,6 @@ pub struct Difference {
     pub wanted: Vec<(Key, Option<Want>)>,
     /// Endpoints that are new or different.
     pub changed: Vec<Arc<Endpoint>>,
-    /// Endpoints that are gone, or paused.
-    pub gone: Vec<Key>,
 }
 
 /// The copy.
@@ -151,7 +149,6 @@ impl Registry {
         let mut all = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
         for endpoint in std::mem::take(&mut *all).into_values() {
             difference.wanted.push((endpoint.key.clone(), None));
-            difference.gone.push(endpoint.key.clone());
         }
     }
 
@@ -165,9 +162,7 @@ impl Registry {
         let Some(endpoint) = endpoint.map(Arc::new) else {
             drop(all);
             if before.is_some() {
-                let key = key_of(&record.id);
-                difference.wanted.push((key.clone(), None));
-                difference.gone.push(key);
+                difference.wanted.push((key_of(&record.id), None));
             }
             return;
         };
@@ -175,8 +170,7 @@ impl Registry {
         drop(all);
         let key = endpoint.key.clone();
         if endpoint.spec.paused {
-            difference.wanted.push((key.clone(), None));
-            difference.gone.push(key);
+            difference.wanted.push((key, None));
         } else {
             difference.wanted.push((key, Some(Want { weight: endpoint.spec.weight })));
             difference.changed.push(endpoint);

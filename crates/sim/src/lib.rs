@@ -13,4 +13,5 @@
 //! assert!(outcome.figures["accepted"] > 1_000.0);
 //! ```
 
+pub mod polls;
 pub mod pools;

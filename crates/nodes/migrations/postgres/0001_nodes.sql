@@ -261,7 +261,8 @@ BEGIN
         OR (seen_epoch = life.epoch AND (CASE WHEN seen_tag = life.tag
             THEN seen_counter > life.counter ELSE seen_tag <> 0 END))
     THEN
-        life.epoch := greatest(life.epoch, seen_epoch) + 1;
+        life.epoch := greatest(greatest(life.epoch, seen_epoch) + 1,
+            (request ->> 'least')::BIGINT);
         life.tag := (request ->> 'nonce')::NUMERIC;
         life.run := present_run;
         life.settled := FALSE;

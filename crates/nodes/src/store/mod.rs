@@ -96,7 +96,7 @@ fn check(request: &Request) -> Result<(), String> {
     if items > BATCH_MAX {
         return Err(format!("{items} keys in one request; {BATCH_MAX} are allowed"));
     }
-    let highest = seen.epoch.number.max(seen.counter).max(since).max(floor);
+    let highest = seen.epoch.number.max(seen.counter).max(since).max(floor).max(request.least);
     if highest >= NUMBER_MAX {
         return Err(format!("{highest} is more than any table has counted to"));
     }
@@ -112,7 +112,7 @@ mod tests {
         let caller = Caller { name: "n".into(), session: 1, seq: 1 };
         let keys = (0..count).map(|number| format!("k{number}").into()).collect();
         let seen = Seen { epoch: Epoch { number: 1, tag: u64::MAX }, counter };
-        Request { seen, nonce: u64::MAX, ask: Ask::Claim(caller, keys) }
+        Request { seen, nonce: u64::MAX, least: 0, ask: Ask::Claim(caller, keys) }
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Shared {
             Ask::Bye(_) => ("bye", 0),
         };
         let seen = &request.seen;
-        let mut list = Vec::with_capacity(15 + items);
+        let mut list = Vec::with_capacity(16 + items);
         let mut add = |argument: &dyn ToString| list.push(argument.to_string());
         add(&kind);
         add(&seen.epoch.number);
@@ -132,6 +132,7 @@ impl Shared {
         add(&self.channel);
         add(&self.tombstones_max);
         add(&PAGE_ROWS);
+        add(&request.least);
         match &request.ask {
             Ask::Join { name, instance, weight, status, info } => {
                 let parts: [&dyn ToString; 5] = [name, instance, weight, &status.name(), info];

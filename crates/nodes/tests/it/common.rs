@@ -113,7 +113,7 @@ impl Asker {
 
     pub async fn reply(&mut self, ask: Ask) -> Reply {
         self.nonce -= 1;
-        let request = Request { seen: self.seen, nonce: self.nonce, ask };
+        let request = Request { seen: self.seen, nonce: self.nonce, least: 0, ask };
         let reply = self.store.ask(&request, PATIENCE).await;
         let reply = reply.unwrap_or_else(|error| panic!("{}: {error}", self.store.name()));
         if reply.epoch != self.seen.epoch {

@@ -136,6 +136,9 @@ impl Crowd {
             epoch = self.pick(&epochs);
         } else if self.one_in(500) {
             epoch.tag ^= 1 << self.chance.up_to(63);
+        } else if self.one_in(200) {
+            // A requester that remembers only the number.
+            epoch.tag = 0;
         } else if self.one_in(500) {
             epoch.number += self.chance.up_to(2);
             epoch.tag = self.chance.bits();
@@ -147,7 +150,8 @@ impl Crowd {
             _ => self.chance.up_to(self.counter),
         };
         let seen = Seen { epoch, counter };
-        Request { seen, nonce: self.chance.bits(), ask: self.ask() }
+        let least = if self.one_in(3) { self.epoch.number + self.chance.up_to(3) } else { 0 };
+        Request { seen, nonce: self.chance.bits(), least, ask: self.ask() }
     }
 
     fn ask(&mut self) -> Ask {

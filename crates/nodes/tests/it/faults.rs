@@ -114,7 +114,7 @@ async fn a_full_redis_does_nothing_instead_of_half() {
     };
     redis.command::<()>(&memory("1")).await.expect("sets");
     let ask = Ask::Release(ant.clone(), vec![("a".into(), 0)]);
-    let request = Request { seen: asker.seen, nonce: 1, ask };
+    let request = Request { seen: asker.seen, nonce: 1, least: 0, ask };
     asker.store.ask(&request, PATIENCE).await.expect_err("there is no memory");
     redis.command::<()>(&memory("0")).await.expect("sets");
     let mut ant = ant;
@@ -128,7 +128,7 @@ async fn an_answer_that_does_not_come_is_an_unknown_outcome_within_the_limit() {
     let (asker, ant) = an_owner(&redis_table(&redis)).await;
     server.pause();
     let asked = Instant::now();
-    let request = Request { seen: asker.seen, nonce: 1, ask: tick(&ant, 0, 0) };
+    let request = Request { seen: asker.seen, nonce: 1, least: 0, ask: tick(&ant, 0, 0) };
     let error = asker.store.ask(&request, SHORT).await.expect_err("nothing answers");
     assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
     assert!(asked.elapsed() < Duration::from_secs(10));
@@ -143,13 +143,14 @@ async fn something_else_under_the_keys_is_an_error_and_no_panic() {
     let mut spoil = redis::cmd("HSET");
     spoil.arg("skep:{test}:nodes").arg("ant").arg("what is this");
     redis.command::<i64>(&spoil).await.expect("is spoilt");
-    let request = Request { seen: asker.seen, nonce: 1, ask: tick(&ant, 0, 0) };
+    let request = Request { seen: asker.seen, nonce: 1, least: 0, ask: tick(&ant, 0, 0) };
     let error = asker.store.ask(&request, PATIENCE).await.expect_err("makes no sense");
     assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
     let mut spoil = redis::cmd("HSET");
     spoil.arg("skep:{test}:meta").arg("tag").arg("ü");
     redis.command::<i64>(&spoil).await.expect("is spoilt");
-    let request = Request { seen: Default::default(), nonce: 1, ask: join("bee", "first") };
+    let request =
+        Request { seen: Default::default(), nonce: 1, least: 0, ask: join("bee", "first") };
     let error = asker.store.ask(&request, PATIENCE).await.expect_err("makes no sense");
     assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
 }
@@ -268,7 +269,7 @@ async fn in_the_middle(harm: impl FnOnce(&Proxy)) {
         (seq != bee.seq.to_string()).then_some(())
     });
     let give_up = Ask::Release(ant.clone(), vec![("a".into(), 0)]);
-    let request = Request { seen: asker.seen, nonce: 1, ask: give_up };
+    let request = Request { seen: asker.seen, nonce: 1, least: 0, ask: give_up };
     let reply = asker.store.ask(&request, PATIENCE).await.expect("others go on");
     assert!(matches!(reply.answer, Answer::Rows(_)), "{reply:?}");
     assert_eq!(asker.ask(Ask::Bye(ant)).await, Answer::Done);
@@ -294,7 +295,7 @@ async fn who_waits_too_long_for_the_others_gives_up_and_leaves_nothing_behind() 
         .batch_execute("BEGIN; SELECT FROM skep_ownership_meta FOR UPDATE")
         .await
         .expect("holds the lock");
-    let request = Request { seen: asker.seen, nonce: 1, ask: tick(&ant, 0, 0) };
+    let request = Request { seen: asker.seen, nonce: 1, least: 0, ask: tick(&ant, 0, 0) };
     let asked = Instant::now();
     asker.store.ask(&request, SHORT).await.expect_err("the lock is held");
     assert!(asked.elapsed() < Duration::from_secs(10));

@@ -98,7 +98,7 @@ impl Table {
     pub fn apply(&mut self, request: &Request, clock_ms: i64) -> (Reply, Hint) {
         let mut hint = Hint::Nobody;
         if self.has_lost_something(&request.seen) {
-            self.begin_life(&request.seen, request.nonce);
+            self.begin_life(request);
             hint = Hint::All;
         }
         let (embedded, tombstones_max, guards) = (self.embedded, self.tombstones_max, self.guards);
@@ -134,9 +134,11 @@ impl Table {
             || (seen.epoch == life.epoch && seen.counter > life.counter)
     }
 
-    fn begin_life(&mut self, seen: &Seen, nonce: u64) {
+    fn begin_life(&mut self, request: &Request) {
+        let Request { seen, nonce, least, .. } = request;
         let (number, counter) = self.life.as_ref().map_or((0, 0), |l| (l.epoch.number, l.counter));
-        let epoch = Epoch { number: number.max(seen.epoch.number) + 1, tag: nonce };
+        let number = (number.max(seen.epoch.number) + 1).max(*least);
+        let epoch = Epoch { number, tag: *nonce };
         let mut life = Life::new(epoch, self.run, counter.max(seen.counter));
         life.settled = !self.guards.stands(Guard::Grace);
         self.life = Some(life);

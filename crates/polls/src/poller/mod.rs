@@ -29,16 +29,20 @@ use skep_policy::ownership::{Grant, Key, Token};
 use skep_policy::polls::schedule::Due;
 use skep_policy::{Clock, Decision, Reason};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
+
+/// How long the result of a last poll is waited for when the node stops.
+const LAST_RESULT: Duration = Duration::from_secs(1);
 
 /// When a poll was not permitted, it is tried again after this time.
 const TRY_AGAIN_MS: i64 = 250;
 
 /// The part that polls.
 pub struct Poller {
+    myself: Weak<Self>,
     nodes: Nodes,
     registry: Arc<Registry>,
     prober: Prober,
@@ -105,7 +109,8 @@ impl Poller {
         metrics: PollsMetrics,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
-        Arc::new(Poller {
+        Arc::new_cyclic(|myself| Poller {
+            myself: myself.clone(),
             nodes,
             registry,
             prober,
@@ -162,6 +167,29 @@ impl Poller {
 
     fn lock(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a poll in progress up after a while: the next owner makes it. And its results are not
+    /// waited for much longer than that: if the database is away, the others should not wait too.
+    fn hurry(&self, key: Key) {
+        let (poller, drain) = (self.myself.clone(), self.options.drain);
+        tokio::spawn(async move {
+            tokio::time::sleep(drain).await;
+            if let Some(poller) = poller.upgrade()
+                && let Some(Phase::Polling(poll)) =
+                    poller.lock().assignments.get(&key).map(|found| &found.phase)
+            {
+                poll.abort();
+            }
+            tokio::time::sleep(LAST_RESULT).await;
+            if let Some(poller) = poller.upgrade() {
+                let mut work = poller.lock();
+                if let Some(assignment) = work.assignments.get_mut(&key) {
+                    assignment.unwritten = 0;
+                }
+                poller.stop_if_done(&mut work, &key);
+            }
+        });
     }
 
     /// Says that an endpoint is free, if it is to be and nothing of it is on its way.
@@ -241,22 +269,16 @@ impl Worker for Poller {
             return;
         };
         assignment.stopping = true;
-        match &assignment.phase {
-            // Whoever leaves has little time: a poll that goes on is begun again by the next owner.
-            Phase::Polling(poll) if reason.rule == "leaving" => {
-                let (poll, wait) = (poll.clone(), self.options.drain);
-                tokio::spawn(async move {
-                    tokio::time::sleep(wait).await;
-                    poll.abort();
-                });
-            }
-            Phase::Polling(..) => {}
-            _ => {
-                assignment.turn += 1;
-                assignment.phase = Phase::Idle;
-            }
+        let polling = matches!(assignment.phase, Phase::Polling(..));
+        if !polling {
+            assignment.turn += 1;
+            assignment.phase = Phase::Idle;
         }
         let waits = assignment.unwritten > 0;
+        // Whoever leaves has little time.
+        if reason.rule == "leaving" && (polling || waits) {
+            self.hurry(key.clone());
+        }
         self.stop_if_done(&mut work, key);
         drop(work);
         if waits {

@@ -2,6 +2,7 @@
 
 mod http;
 mod kit;
+mod polling;
 mod reuse;
 mod store;
 mod store_differential;

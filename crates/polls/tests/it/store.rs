@@ -174,7 +174,7 @@ async fn asking_for_a_poll_is_a_change_that_every_node_hears_of() {
         assert!(born.version < asked.version && asked.version < again.version);
         assert_eq!((born.asked_at_ms, asked.asked_at_ms, again.asked_at_ms), (0, 50, 51));
         let seen = changes(&db, Seen::NOTHING, 10).await.expect("reads").records;
-        assert_eq!(seen, [again.clone()]);
+        assert_eq!(seen, std::slice::from_ref(&again));
         assert_eq!(ask_now(&db, "none", 51).await.expect("asks"), None);
         set_paused(&db, vec!["a".to_owned()], true, 52).await.expect("pauses");
         let paused = ask_now(&db, "a", 60).await.expect("asks").expect("is there");

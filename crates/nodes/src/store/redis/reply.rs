@@ -133,7 +133,7 @@ mod tests {
     fn request() -> Request {
         let caller = Caller { name: "n".into(), session: 1, seq: 2 };
         let ask = Ask::Claim(caller, vec!["a".into(), "b".into()]);
-        Request { seen: Seen::default(), nonce: 1, ask }
+        Request { seen: Seen::default(), nonce: 1, least: 0, ask }
     }
 
     fn said(parts: &[&str]) -> Result<Answer, String> {

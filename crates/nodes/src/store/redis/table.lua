@@ -14,7 +14,8 @@ local ask = ARGV[1]
 local seen_epoch, seen_tag, seen_counter = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local nonce, channel = ARGV[5], ARGV[6]
 local tombs_max, page_rows = tonumber(ARGV[7]), tonumber(ARGV[8])
-local FIRST = 9
+local least = tonumber(ARGV[9])
+local FIRST = 10
 
 local call = redis.call
 
@@ -42,7 +43,7 @@ local lost = not known[1] or known[3] ~= run or known[7] ~= sizes()
     or (seen_epoch == epoch and seen_tag ~= tag and seen_tag ~= '0' and seen_epoch > 0)
     or (seen_epoch == epoch and seen_tag == tag and seen_counter > counter)
 if lost then
-    epoch, tag = math.max(epoch, seen_epoch) + 1, nonce
+    epoch, tag = math.max(math.max(epoch, seen_epoch) + 1, least), nonce
     settled, counter, floor = false, math.max(counter, seen_counter), 0
     call('HSET', META, 'epoch', text(epoch), 'tag', tag, 'run', run, 'settled', '0',
         'counter', text(counter), 'floor', '0', 'sizes', '0 0 0 0')

@@ -4,8 +4,8 @@ use super::super::guards::Guard;
 use super::super::protocol::{Answer, Epoch, Key, NodeRow, Reply, Row, Seen, Status, Token};
 use super::effects::{Effect, Grant, News, NewsKind};
 use super::{
-    GONE_MAX, Held, Member, NameHeld, OnItsWay, Owned, Peer, Phase, RECENT_MAX, Sent, Standing,
-    Then,
+    GONE_MAX, Held, Member, NEVER, NameHeld, OnItsWay, Owned, Peer, Phase, RECENT_MAX, Sent,
+    Standing, Then,
 };
 use crate::{Reason, Time};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl Member {
         // An answer that comes after it was given up is worth nothing.
         let Some(way) = self.on_its_way.take_if(|way| way.id == id) else { return };
         let Some(reply) = reply else { return self.unanswered(now, &way, effects) };
-        self.clock.hear(way.sent, now, reply.clock_ms);
+        self.clock.hear(way.sent, now, reply.clock_ms, self.timing.drift);
         let known = self.seen.epoch;
         let tag_counts = self.options.guards.stands(Guard::EpochTag);
         if reply.epoch.number != known.number || (tag_counts && reply.epoch.tag != known.tag) {
@@ -115,6 +115,7 @@ impl Member {
             }
             matches!(held.phase, Phase::Working | Phase::Stopping(_))
         });
+        self.limits_from = self.held.values().filter_map(|held| held.limit).min().unwrap_or(NEVER);
         self.go_outside(now);
         self.seen = Seen { epoch, counter: 0 };
         (self.since, self.floor, self.epoch_heard_at) = (0, 0, now);
@@ -141,8 +142,7 @@ impl Member {
     /// Trust counts from before the renewal was sent: an observer's wait cannot have begun earlier.
     fn trust_from(&mut self, sent: Time, now: Time, alone: bool) {
         let from = if self.options.guards.stands(Guard::SendTime) { sent } else { now };
-        self.trust_until =
-            if alone { Time::from_nanos(u64::MAX) } else { from + self.timing.trust() };
+        self.trust_until = if alone { NEVER } else { from + self.timing.trust() };
     }
 
     fn ask_again_for_what_is_held(&mut self) {
@@ -170,7 +170,7 @@ impl Member {
         self.name_held = Some(held);
         if held.changes > 0 && now.since(held.first_at) > self.timing.silence() {
             self.standing = Standing::NameTaken;
-            self.tick_at = Time::from_nanos(u64::MAX);
+            self.tick_at = NEVER;
             effects.push(Effect::NameTaken { instance });
         }
     }
@@ -191,7 +191,7 @@ impl Member {
         }
         (self.since, self.floor) = (ticked.upto, ticked.floor);
         self.caught_up = !ticked.more;
-        let next = if ticked.alone { Time::from_nanos(u64::MAX) } else { sent + self.timing.tick };
+        let next = if ticked.alone { NEVER } else { sent + self.timing.tick };
         self.tick_at = if ticked.more { now } else { next };
         if self.caught_up {
             self.look_on(now, ticked.alone);
@@ -434,7 +434,7 @@ impl Member {
     fn left(&mut self, effects: &mut Vec<Effect>) {
         self.standing = Standing::Left;
         (self.session, self.trust_until) = (0, Time::ZERO);
-        self.tick_at = Time::from_nanos(u64::MAX);
+        self.tick_at = NEVER;
         effects.push(News::effect(NewsKind::Left, Reason::new("left")));
         effects.push(Effect::Left);
     }

@@ -2,7 +2,7 @@
 
 use super::super::protocol::{Ask, BATCH_MAX, Caller, Key, Request, Token};
 use super::effects::Effect;
-use super::{HINT_GAP, Held, Member, OnItsWay, Phase, Sent, Standing};
+use super::{HINT_GAP, Held, Member, NEVER, OnItsWay, Phase, Sent, Standing};
 use crate::{Chance, Reason, Time};
 
 impl Member {
@@ -18,7 +18,7 @@ impl Member {
         };
         let Some((what, ask)) = next else { return };
         self.last_id += 1;
-        let request = Request { seen: self.seen, nonce: self.chance.bits(), ask };
+        let request = Request { seen: self.seen, nonce: self.chance.bits(), least: 0, ask };
         self.on_its_way = Some(OnItsWay { id: self.last_id, sent: now, what });
         effects.push(Effect::Send { id: self.last_id, request });
     }
@@ -31,7 +31,7 @@ impl Member {
                 self.lose(&key, super::NewsKind::Released, reason, effects);
             }
             self.standing = Standing::Left;
-            self.tick_at = Time::from_nanos(u64::MAX);
+            self.tick_at = NEVER;
             effects.push(Effect::Left);
             return None;
         }

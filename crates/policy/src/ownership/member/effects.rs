@@ -95,7 +95,7 @@ pub enum Event {
 /// What to do.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Send this and say what came back.
+    /// Send this and say what came back. Whoever sends it knows the time, and adds it.
     Send {
         /// To name it by.
         id: u64,

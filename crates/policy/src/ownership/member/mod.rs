@@ -67,6 +67,8 @@ pub struct Member {
     session: u64,
     seq: u64,
     trust_until: Time,
+    /// Nothing that is held since an earlier epoch runs out before this.
+    limits_from: Time,
     /// How many renewals it has looked on.
     observed: u32,
     tick_at: Time,
@@ -179,6 +181,9 @@ struct NameHeld {
     changes: u32,
 }
 
+/// A time that does not come.
+const NEVER: Time = Time::from_nanos(u64::MAX);
+
 /// Hints do not make a node look more often than this.
 const HINT_GAP: Duration = Duration::from_millis(20);
 
@@ -213,6 +218,7 @@ impl Member {
             session: 0,
             seq: 0,
             trust_until: Time::ZERO,
+            limits_from: NEVER,
             observed: 0,
             tick_at: Time::ZERO,
             last_tick: Time::ZERO,
@@ -256,8 +262,7 @@ impl Member {
 
     /// When to call [`Member::handle`] again if nothing else happens.
     pub fn next_wake(&self) -> Time {
-        let never = Time::from_nanos(u64::MAX);
-        let limits = self.held.values().filter_map(|held| held.limit).min().unwrap_or(never);
+        let limits = self.limits_from;
         if self.on_its_way.is_some() {
             return limits;
         }
@@ -473,15 +478,16 @@ impl Member {
         if !self.options.guards.stands(Guard::OldTrust) {
             return;
         }
-        let over = |held: &Held| held.limit.is_some_and(|limit| now >= limit);
-        if !self.held.values().any(over) {
+        if now < self.limits_from {
             return;
         }
+        let over = |held: &Held| held.limit.is_some_and(|limit| now >= limit);
         let keys: Vec<Key> =
             self.held.iter().filter(|(_, held)| over(held)).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.lose(&key, NewsKind::Expired, Reason::new("trust-ran-out"), effects);
         }
+        self.limits_from = self.held.values().filter_map(|held| held.limit).min().unwrap_or(NEVER);
     }
 
     fn lose(&mut self, key: &Key, kind: NewsKind, reason: Reason, effects: &mut Vec<Effect>) {

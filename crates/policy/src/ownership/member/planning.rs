@@ -2,7 +2,7 @@
 
 use super::super::protocol::{Key, Status};
 use super::effects::Effect;
-use super::{Member, Peer, Phase, Standing, Then};
+use super::{Member, NEVER, Peer, Phase, Standing, Then};
 use crate::polls::placement::{self, Candidate, Placed};
 use crate::rendezvous::Ranking;
 use crate::{Reason, Time};
@@ -84,7 +84,7 @@ impl Member {
         let unknown = self.held.iter().map(|(key, held)| (key, held.taken_at + patience));
         let unknown = unknown.filter(|(key, at)| *at > now && !self.wanted.contains_key(*key));
         let later = stable.chain(cooled).chain(unknown.map(|(_, at)| at)).filter(|at| *at > now);
-        later.min().unwrap_or(Time::from_nanos(u64::MAX))
+        later.min().unwrap_or(NEVER)
     }
 
     fn plan_kind(&mut self, now: Time, kind: &str, effects: &mut Vec<Effect>) {
@@ -120,7 +120,7 @@ impl Member {
     pub(super) fn plan_leaving(&mut self) {
         let kinds: Vec<String> = self.kinds.iter().cloned().collect();
         for kind in kinds {
-            let (sessions, keys, moves) = self.placement(Time::from_nanos(u64::MAX), &kind, true);
+            let (sessions, keys, moves) = self.placement(NEVER, &kind, true);
             let mine = |from: u32| sessions[from as usize] == self.session;
             for one in moves.iter().filter(|one| one.from.is_some_and(mine)) {
                 self.plan.targets.insert(keys[one.key].clone(), sessions[one.to as usize]);
