@@ -8,6 +8,7 @@ use skep_testkit::programs::{NEEDED, PEERS};
 const BENCHMARKS: &[(&str, &str)] = &[
     ("edge", "requests a second against nginx, idle connections, the dashboard's weight"),
     ("footprint", "size of the binary, memory of an idle node, start to ready"),
+    ("polls", "calls and Redis time against a key for each endpoint, lateness, handover, failover"),
     ("pools", "worker pools against tokio::spawn and crossbeam with DashMap, isolation, limits"),
     ("store", "durable rows a second, group commit against one transaction a call"),
 ];

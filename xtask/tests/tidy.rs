@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("skep-chaos", &["skep-policy", "skep-store", "skep-testkit"]),
     ("skep-sim", &["skep-policy", "skep-pools"]),
     ("xtask", &["skep-testkit"]),
-    ("skep-benches", &["skep", "skep-testkit"]),
+    ("skep-benches", &["skep", "skep-policy", "skep-testkit"]),
 ];
 const DOING_MAY_USE: &[&str] = &["skep-policy", "skep-store", "skep-pools", "skep-nodes"];
 const WIRING_MAY_NOT_USE: &[&str] = &["skep-testkit", "skep-benches", "xtask"];

@@ -106,6 +106,9 @@ impl Default for Options {
 pub struct Bounds {
     /// Its part by weight.
     pub share: f64,
+    /// The same, rounded up. Keys that need an owner fill nodes up to this first: loads that begin
+    /// even have all of the slack before anything has to move.
+    pub even: u64,
     /// It gives keys away above this.
     pub cap: u64,
     /// It gets keys below this.
@@ -125,6 +128,7 @@ impl Bounds {
         let whole = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
         Bounds {
             share: parts as f64 / of as f64,
+            even: whole(parts.div_ceil(of)),
             cap: whole(parts.div_ceil(of).max(above)),
             floor: whole((parts / of).min(below)),
         }

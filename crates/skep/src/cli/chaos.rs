@@ -5,6 +5,7 @@ use super::{CliError, Exit};
 use crate::report::Report;
 use clap::{Args, Subcommand};
 use skep_chaos::polls::{self, Options, Outcome, Plan, Struck};
+use std::time::Duration;
 
 /// What to do it to.
 #[derive(Subcommand)]
@@ -54,6 +55,11 @@ pub struct PollsArgs {
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
+    /// What this machine may need beyond what is promised about time, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=60))]
+    slack: u16,
+
     /// Keep the logs although nothing failed
     #[arg(long)]
     keep: bool,
@@ -71,6 +77,7 @@ pub fn run(verb: &ChaosVerb, output: Output) -> Result<Exit, CliError> {
         endpoints: usize::from(arguments.endpoints),
         plan: Plan::Faults(arguments.faults as usize),
         seed,
+        slack: Duration::from_secs(arguments.slack.into()),
         keep: arguments.keep,
     };
     let mut say = |line: &str| {

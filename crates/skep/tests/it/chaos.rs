@@ -26,6 +26,8 @@ fn no_fault_makes_two_nodes_poll_one_endpoint_and_everything_is_polled_again() {
         endpoints: 40,
         plan: Plan::Steps(faults.map(Step::alone).to_vec()),
         seed: 1,
+        // Other tests run beside it.
+        slack: ms(5_000),
         keep: false,
     };
     let outcome = run(&options, &mut |line| println!("{line}")).expect("the servers are installed");

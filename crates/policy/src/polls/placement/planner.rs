@@ -242,9 +242,12 @@ impl<'a> Planner<'a> {
         let places = 0..self.seats.len();
         self.appeals.extend(places.map(|place| self.ranking.appeal(place, key.hash)));
         let places = || self.seats.iter().enumerate();
-        let liked = places()
-            .filter(|(_, seat)| seat.load + key.load() <= seat.bounds.cap)
-            .max_by_key(|&(place, _)| self.appeals[place]);
+        let liked_below = |most: fn(&Bounds) -> u64| {
+            places()
+                .filter(|(_, seat)| seat.load + key.load() <= most(&seat.bounds))
+                .max_by_key(|&(place, _)| self.appeals[place])
+        };
+        let liked = liked_below(|bounds| bounds.even).or_else(|| liked_below(|bounds| bounds.cap));
         let fullness = |a: &Seat, b: &Seat| {
             let of = |x: &Seat, y: &Seat| u128::from(x.load + key.load()) * u128::from(y.weight);
             of(a, b).cmp(&of(b, a))

@@ -365,7 +365,7 @@ fn a_move_says_why() {
     let mut cluster = Cluster::settled(3, &sequential(90));
     cluster.join("newcomer", 1);
     let given = cluster.plan()[0].reason().to_string();
-    assert_eq!(given, "over-cap: load 31, share 22.500, rank 0, cap 23");
+    assert_eq!(given, "over-cap: load 30, share 22.500, rank 0, cap 23");
     cluster.settle();
     cluster.die(0);
     let taken = cluster.plan()[0].reason().to_string();

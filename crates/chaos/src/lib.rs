@@ -1,0 +1,10 @@
+//! Real nodes, real servers and real faults, and checks of what came of it.
+//!
+//! [`polls::run`] starts a PostgreSQL, a Redis, a web server that writes down every request, and
+//! some `skep serve`; then it kills, stops, cuts off and restarts them, and at the end reads what
+//! the web server and the database saw. A simulation checks the rules; this checks that what runs
+//! keeps them, with the system's scheduler, network and clocks in between.
+//!
+//! Everything is on loopback, in a temporary folder, and ends with the process.
+
+pub mod polls;
