@@ -84,6 +84,8 @@ pub struct Filter {
     pub paused: Option<bool>,
     /// The node that owns it.
     pub owner: Option<String>,
+    /// Only those whose last poll found something wrong.
+    pub failing: bool,
 }
 
 /// An endpoint with its owner and how it is doing.
@@ -99,6 +101,9 @@ pub struct Listed {
 
 /// An endpoint, and who polls it under which grant.
 type Owned = (Arc<Endpoint>, Option<(Arc<str>, Token)>);
+
+/// Failing endpoints that are looked at for one page.
+const FAILING_MAX: u32 = 10_000;
 
 /// How polling goes on this node.
 #[derive(Clone, Debug, Serialize)]
@@ -232,7 +237,13 @@ impl Polls {
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<Listed>, usize), StoreError> {
-        let (page, total) = self.page(filter, after, limit);
+        let among = if filter.failing {
+            let first = after.unwrap_or_default();
+            Some(store::failing(&self.inner.db, first, FAILING_MAX).await?)
+        } else {
+            None
+        };
+        let (page, total) = self.page(filter, among.as_deref(), after, limit);
         let ids: Vec<String> = page.iter().map(|(one, _)| one.spec.id.clone()).collect();
         let states = store::states(&self.inner.db, &ids).await?;
         let listed = page.into_iter().zip(states);
@@ -315,10 +326,22 @@ impl Polls {
         metrics.waiting.set(whole(now.waiting));
     }
 
-    fn page(&self, filter: &Filter, after: Option<&str>, limit: usize) -> (Vec<Owned>, usize) {
+    fn page(
+        &self,
+        filter: &Filter,
+        among: Option<&[String]>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<Owned>, usize) {
         let found: Vec<Arc<Endpoint>> = {
             let all = self.inner.registry.read();
-            all.values().filter(|endpoint| filter.fits(endpoint)).cloned().collect()
+            match among {
+                None => all.values().filter(|one| filter.fits(one)).cloned().collect(),
+                Some(ids) => {
+                    let known = ids.iter().filter_map(|id| all.get(id.as_str()));
+                    known.filter(|one| filter.fits(one)).cloned().collect()
+                }
+            }
         };
         let owners = self.inner.nodes.owners_of(found.iter().map(|one| &*one.key));
         let mut with_owner: Vec<_> = found.into_iter().zip(owners).collect();

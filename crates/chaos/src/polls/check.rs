@@ -139,7 +139,8 @@ pub fn takeovers(polls: &[Poll], killed: &Killed) -> Vec<(String, Option<Micros>
 }
 
 /// Slots without a result before a result whose poll began between `from` and `to`, in milliseconds
-/// since 1970: the endpoint's number and how many. A poll that was given up and begun again has one.
+/// since 1970: the endpoint's number and how many. A poll that was given up and begun again has
+/// one.
 pub fn missed(results: &[Accepted], from: i64, to: i64) -> Vec<(u64, i64)> {
     let mut endpoints: BTreeMap<u64, Vec<&Accepted>> = BTreeMap::new();
     for result in results {

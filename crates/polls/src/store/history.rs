@@ -199,6 +199,22 @@ pub async fn summary(db: &Database) -> Result<Summary, StoreError> {
     Ok(Summary { endpoints, paused, failing })
 }
 
+/// Endpoints whose last result was bad and that are not paused, by id after `after`.
+pub async fn failing(db: &Database, after: &str, limit: u32) -> Result<Vec<String>, StoreError> {
+    const SQL: &str = "
+        SELECT e.id FROM skep_poll_state s JOIN skep_poll_endpoints e ON e.number = s.number
+        WHERE NOT s.last_ok AND NOT e.paused AND NOT e.deleted AND e.id > $1
+        ORDER BY e.id LIMIT $2";
+    let (after, limit) = (after.to_owned(), i64::from(limit));
+    match db {
+        Database::Sqlite(store) => sqlite::ask(store, SQL, (after, limit), |row| row.get(0)).await,
+        Database::Postgres(store) => {
+            let rows = postgres::ask(store, SQL, &[&after, &limit]).await?;
+            Ok(rows.iter().map(|row| row.get(0)).collect())
+        }
+    }
+}
+
 /// The highest epoch under which anything was announced or kept; zero if nothing was.
 pub async fn last_epoch(db: &Database) -> Result<u64, StoreError> {
     const SQL: &str = "SELECT COALESCE(max(token_epoch), 0) FROM skep_poll_state";

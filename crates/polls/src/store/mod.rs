@@ -22,8 +22,8 @@ mod reports;
 mod sqlite;
 
 pub use history::{
-    Changes, Seen, Summary, changes, find, last_epoch, moves, next_epoch, results, states, summary,
-    version,
+    Changes, Seen, Summary, changes, failing, find, last_epoch, moves, next_epoch, results, states,
+    summary, version,
 };
 pub use registry::{
     CreateError, ImportError, Imported, ReplaceError, ask_now, create, delete, forget_deleted,

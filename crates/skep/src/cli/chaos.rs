@@ -25,12 +25,13 @@ Starts a PostgreSQL, a Redis and nodes of this program on this machine, in a tem
 web server that writes down every poll. Nodes are killed, stopped, paused and cut off from Redis;
 Redis is restarted empty or from an old copy, paused and flushed; PostgreSQL is restarted.
 
-Checked: no endpoint is polled by two nodes at once or under an older grant than before; the database
-accepts no result under an older grant and none for a slot twice; a killed node's endpoints are taken
-over in time, a stopped node's miss nothing; after each fault everything is polled again in time.
+Checked: no endpoint is polled by two nodes at once or under an older grant than before; the
+database accepts no result under an older grant and none for a slot twice; a killed node's endpoints
+are taken over in time, a stopped node's miss nothing; after each fault everything is polled again
+in time.
 
-After a failure the logs are kept, and it is said where. The same seed gives the same faults, not the
-same end. redis-server, initdb and psql must be installed. --json prints
+After a failure the logs are kept, and it is said where. The same seed gives the same faults, not
+the same end. redis-server, initdb and psql must be installed. --json prints
 {\"name\", \"ok\", \"figures\", \"failures\"}; the exit code is 0 only if ok.";
 
 #[derive(Args)]

@@ -56,6 +56,7 @@ pub enum PollsVerb {
 const LS_EXAMPLES: &str = "\
 Examples:
   skep polls ls
+  skep polls ls --failing
   skep polls ls --owner web-1-6632 --kind https
   skep polls ls --label env=prod --json";
 
@@ -124,8 +125,12 @@ pub struct LsArgs {
     owner: Option<String>,
 
     /// Only paused ones
-    #[arg(long)]
+    #[arg(long, conflicts_with = "failing")]
     paused: bool,
+
+    /// Only those whose last poll found something wrong
+    #[arg(long)]
+    failing: bool,
 
     /// So many at most
     #[arg(long, value_name = "COUNT", default_value_t = 100,
@@ -234,6 +239,9 @@ async fn list(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
     }
     if arguments.paused {
         path.push_str("&paused=true");
+    }
+    if arguments.failing {
+        path.push_str("&state=failing");
     }
     let answer: EndpointsAnswer = arguments.node.get(&path).await?;
     match output {

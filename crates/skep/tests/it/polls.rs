@@ -101,6 +101,12 @@ fn what_is_wrong_with_an_endpoint_is_told_all_at_once_and_nothing_is_kept() {
     let other = node.send("PUT", path, &[], Some(r#"{"id":"z","url":"http://y/"}"#));
     assert_eq!(other.json()["field"], "id", "{}", other.body);
     assert_eq!(node.get("/api/v1/polls/endpoints?kind=smtp").status, 400);
+    assert_eq!(node.get("/api/v1/polls/endpoints?state=tired").status, 400);
+    assert_eq!(post(&node, &format!("{path}/poll"), &json!({})).status, 202);
+    until("it is among the failing", || {
+        let failing = node.get("/api/v1/polls/endpoints?state=failing").json();
+        failing["endpoints"][0]["state"] == "failing"
+    });
     assert_eq!(node.get("/api/v1/polls").json()["endpoints"], 1);
 }
 

@@ -19,8 +19,8 @@ struct Estimate {
 }
 
 impl StoreClock {
-    /// Takes in what the store said in answer to a question of `sent`, received at `now`. An estimate
-    /// gets worse with its age by as much as clocks may err.
+    /// Takes in what the store said in answer to a question of `sent`, received at `now`. An
+    /// estimate gets worse with its age by as much as clocks may err.
     pub(super) fn hear(&mut self, sent: Time, now: Time, ms: i64, drift: f64) {
         let round_trip = now.since(sent);
         let at = sent + round_trip / 2;

@@ -113,6 +113,9 @@ struct EndpointsPage {
     paused: Option<bool>,
     /// Only those that this node polls.
     owner: Option<String>,
+    /// `failing`: only those whose last poll found something wrong; `total` counts those after
+    /// `after` then.
+    state: Option<String>,
     /// So many at most; 100 if left out, 1000 at most.
     limit: Option<usize>,
     /// Only ids after this one: the `next` of the page before.
@@ -148,6 +151,15 @@ async fn list(
         let detail = format!("kind: {kind:?} is not a kind; give http, https, tcp or tls");
         return Err(Problem::new(&problem::E_QUERY_INVALID, detail));
     }
+    let failing = match given(page.state).as_deref() {
+        None => false,
+        Some("failing") => true,
+        Some(other) => {
+            let other: String = other.chars().take(40).collect();
+            let detail = format!("state: {other:?} cannot be asked for; give failing");
+            return Err(Problem::new(&problem::E_QUERY_INVALID, detail));
+        }
+    };
     let label = given(page.label).map(|label| match label.split_once('=') {
         Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
         None => (label, None),
@@ -158,6 +170,7 @@ async fn list(
         label,
         paused: page.paused,
         owner: given(page.owner),
+        failing,
     };
     let limit = page.limit.unwrap_or(100).clamp(1, PAGE_MAX);
     let (found, total) = polls(&shared)?.list(&filter, page.after.as_deref(), limit).await?;
