@@ -102,6 +102,9 @@ pub struct Listed {
 /// An endpoint, and who polls it under which grant.
 type Owned = (Arc<Endpoint>, Option<(Arc<str>, Token)>);
 
+/// Owners that are looked up in one go.
+const OWNERS_AT_ONCE: usize = 1_000;
+
 /// Failing endpoints that are looked at for one page.
 const FAILING_MAX: u32 = 10_000;
 
@@ -267,9 +270,12 @@ impl Polls {
             let polled = all.iter().filter(|(_, one)| !one.spec.paused);
             polled.map(|(id, one)| (id.clone(), one.key.clone())).collect()
         };
-        let owners = self.inner.nodes.owners_of(ids.iter().map(|(_, key)| &**key));
-        let named = ids.into_iter().zip(owners);
-        named.map(|((id, _), owner)| (id, owner.map(|(name, _)| name))).collect()
+        // In pieces, because it holds up whoever wants to poll.
+        let owners = ids
+            .chunks(OWNERS_AT_ONCE)
+            .flat_map(|piece| self.inner.nodes.owners_of(piece.iter().map(|(_, key)| &**key)));
+        let named = ids.iter().zip(owners);
+        named.map(|((id, _), owner)| (id.clone(), owner.map(|(name, _)| name))).collect()
     }
 
     /// The newest results of an endpoint.
@@ -343,18 +349,22 @@ impl Polls {
                 }
             }
         };
-        let owners = self.inner.nodes.owners_of(found.iter().map(|one| &*one.key));
-        let mut with_owner: Vec<_> = found.into_iter().zip(owners).collect();
-        if let Some(wanted) = &filter.owner {
-            with_owner
-                .retain(|(_, owner)| owner.as_ref().is_some_and(|(name, _)| **name == **wanted));
-        }
-        let total = with_owner.len();
-        let first = match after {
-            Some(after) => with_owner.partition_point(|(one, _)| one.spec.id.as_str() <= after),
-            None => 0,
+        let with_owners = |found: Vec<Arc<Endpoint>>| -> Vec<Owned> {
+            let owners = self.inner.nodes.owners_of(found.iter().map(|one| &*one.key));
+            found.into_iter().zip(owners).collect()
         };
-        (with_owner.drain(first..).take(limit).collect(), total)
+        let after = after.unwrap_or_default();
+        let Some(wanted) = &filter.owner else {
+            // Owners are asked for only where they are shown: it holds up whoever wants to poll.
+            let total = found.len();
+            let rest = found.into_iter().skip_while(|one| one.spec.id.as_str() <= after);
+            return (with_owners(rest.take(limit).collect()), total);
+        };
+        let mut owned = with_owners(found);
+        owned.retain(|(_, owner)| owner.as_ref().is_some_and(|(name, _)| **name == **wanted));
+        let total = owned.len();
+        let rest = owned.into_iter().skip_while(|(one, _)| one.spec.id.as_str() <= after);
+        (rest.take(limit).collect(), total)
     }
 
     fn parse(&self, value: &serde_json::Value) -> Result<Spec, ChangeError> {

@@ -37,8 +37,10 @@ const FAILURES_MAX: usize = 50;
 /// # Errors
 /// If it cannot begin, for want of a program for example.
 pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Outcome, String> {
-    let missing = |program: &&&str| programs::find(program).is_none();
-    if let Some(program) = ["redis-server", "initdb", "psql"].iter().find(missing) {
+    // PostgreSQL refuses to run as root, and setpriv makes it somebody else.
+    let needed = ["redis-server", "initdb", "psql", "setpriv"];
+    let needed = if rustix::process::geteuid().is_root() { &needed[..] } else { &needed[..3] };
+    if let Some(program) = needed.iter().find(|program| programs::find(program).is_none()) {
         let needed = programs::NEEDED.iter().find(|needed| needed.program == *program);
         let package = needed.map_or(*program, |needed| needed.apt);
         return Err(format!(
@@ -247,6 +249,7 @@ impl Run {
             seconds(outcome.steps.iter().filter_map(find).max().unwrap_or(0))
         };
         let settled = longest(|struck| struck.settled.map(|settled| settled - struck.healed));
+        let measured = outcome.steps.iter().filter(|struck| struck.takeover.is_some()).count();
         let figures = [
             ("polls", polls.len() as f64),
             ("polls_given_up", given_up as f64),
@@ -257,6 +260,7 @@ impl Run {
             ("results", results.len() as f64),
             ("faults", outcome.figures.values().sum()),
             ("settled_max_seconds", settled),
+            ("takeovers_measured", measured as f64),
             ("takeover_max_seconds", longest(|struck| struck.takeover)),
             ("takeover_limit_seconds", self.takeover_max().as_secs_f64()),
             ("gap_max_seconds", longest(|struck| Some(struck.gap))),
