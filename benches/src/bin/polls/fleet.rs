@@ -169,9 +169,12 @@ pub fn moves(report: &mut Report) -> Outcome<()> {
     pause(INTERVAL + INTERVAL / 2);
     let seen = target.take();
     report.figure("stop_overlaps", overlaps(&seen) as f64);
-    let late = Duration::from_millis(900);
-    let missed = seen.values().map(|polls| gaps(polls, INTERVAL + late)).sum::<usize>();
-    report.figure("stop_missed_slots", (missed + ENDPOINTS - seen.len()) as f64);
+    let longest = seen.values().flat_map(|polls| polls.windows(2).map(pause_between)).max();
+    report.figure("stop_longest_pause_s", longest.unwrap_or_default().as_secs_f64());
+    let holes = "SELECT count(*) FROM (SELECT slot - lag(slot) OVER (PARTITION BY number \
+                 ORDER BY slot) AS step FROM skep_poll_results) AS steps WHERE step > 1";
+    let missed: f64 = fleet.database.run(holes).trim().parse()?;
+    report.figure("stop_missed_slots", missed);
 
     let mut slowest: f64 = 0.0;
     let mut overlapping = 0;
@@ -205,7 +208,6 @@ fn overlaps(seen: &HashMap<String, Vec<Seen>>) -> usize {
     seen.values().map(|polls| polls.windows(2).filter(|two| close(two)).count()).sum()
 }
 
-/// Pauses between polls that are longer than `most`.
-fn gaps(polls: &[Seen], most: Duration) -> usize {
-    polls.windows(2).filter(|two| two[1].at.duration_since(two[0].at) > most).count()
+fn pause_between(two: &[Seen]) -> Duration {
+    two[1].at.duration_since(two[0].at)
 }

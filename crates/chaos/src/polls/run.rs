@@ -55,7 +55,8 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Outcome, Stri
     };
     let mut outcome = Outcome::default();
     let size = (options.nodes, options.endpoints);
-    let cluster = Cluster::start(&options.skep, &folder, size, options.seed)?;
+    let start = || Cluster::start(&options.skep, &folder, size, options.seed);
+    let cluster = catch_unwind(AssertUnwindSafe(start)).map_err(|panic| panic_text(&*panic))??;
     let (notes, sink, slack) = (Mutex::default(), Sink::default(), options.slack);
     let mut run = Run { cluster, notes, sink, read_at: 0, slack };
     // Servers and nodes panic when they do not start; the logs are wanted then, too.
