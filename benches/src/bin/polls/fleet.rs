@@ -135,7 +135,9 @@ pub fn lateness(report: &mut Report) -> Outcome<()> {
     let took = began.elapsed().as_secs_f64();
     let polls = sum("skep_poll_late_seconds_count") - before.1;
     report.figure("late_polls_per_second", polls / took);
-    report.figure("late_within_50ms_percent", 100.0 * (bucket() - before.0) / polls);
+    // Polls go on while the nodes are asked one after the other.
+    let within = (bucket() - before.0) / polls;
+    report.figure("late_within_50ms_percent", 100.0 * within.min(1.0));
     report.figure("late_missed_slots", sum("skep_poll_missed_total") - before.2);
     let sql = "SELECT percentile_cont(0.99) WITHIN GROUP (ORDER BY late_us) / 1000 \
                FROM skep_poll_results WHERE at > (extract(epoch FROM now()) - 50) * 1000";

@@ -50,6 +50,7 @@ pub enum PollsVerb {
     #[command(after_help = RESULTS_EXAMPLES)]
     Results(ResultsArgs),
     /// Show how polling goes
+    #[command(after_help = STATUS_EXAMPLES)]
     Status(NodeArgs),
 }
 
@@ -106,6 +107,11 @@ const RESULTS_EXAMPLES: &str = "\
 Examples:
   skep polls results shop
   skep polls results shop --limit 5 --json";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  skep polls status
+  skep polls status --json";
 
 #[derive(Args)]
 pub struct LsArgs {

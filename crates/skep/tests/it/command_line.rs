@@ -44,7 +44,7 @@ fn wrong_usage_ends_with_64_and_help_with_0() {
 fn config_check_tells_every_problem_and_ends_with_64() {
     let folder = Folder::new("cli");
     let path = folder.join("bad.toml");
-    std::fs::write(&path, "databse = 1\n[log]\nlevel = \"loud\"\n[polls]\n").expect("writes");
+    std::fs::write(&path, "databse = 1\n[log]\nlevel = \"loud\"\n[bees]\n").expect("writes");
     let (ended, log) = run(folder.path(), &["config", "check", "bad.toml"]);
     assert_eq!(ended.code, 64);
     assert!(
@@ -52,7 +52,7 @@ fn config_check_tells_every_problem_and_ends_with_64() {
         "{log}"
     );
     assert!(log.contains("bad.toml:3: `log.level` cannot be \"loud\""), "{log}");
-    assert!(log.contains("bad.toml:4: unknown setting `polls`"), "{log}");
+    assert!(log.contains("bad.toml:4: unknown setting `bees`"), "{log}");
     let (ended, log) = run(folder.path(), &["config", "check", "bad.toml", "--json"]);
     assert_eq!(ended.code, 64);
     let answer: serde_json::Value = serde_json::from_str(&log).expect("is JSON");
