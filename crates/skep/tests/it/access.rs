@@ -63,7 +63,7 @@ fn every_route_asks_for_the_scope_that_its_description_names() {
     let folder = Folder::new("access");
     let data = folder.join("data");
     let (_, admin) = make_key(&data, "admin", "admin", &[]);
-    let (_, poll) = make_key(&data, "poll", "poll", &[]);
+    let (_, agent) = make_key(&data, "agent", "agent", &[]);
     let node = Node::start(skep(), &data, &[]);
     for (method, path, scope) in routes(&node) {
         if path.ends_with("/live") && scope != "none" {
@@ -72,8 +72,8 @@ fn every_route_asks_for_the_scope_that_its_description_names() {
             continue;
         }
         let without = node.send(&method, &path, &[], None);
-        let wrong = with_key(&node, &method, &path, &poll.replace('a', "b"));
-        let other = with_key(&node, &method, &path, &poll);
+        let wrong = with_key(&node, &method, &path, &agent.replace('a', "b"));
+        let other = with_key(&node, &method, &path, &agent);
         let let_in = with_key(&node, &method, &path, &admin);
         assert!(![401, 403].contains(&let_in.status) || path == "/api/v1/session", "{path}");
         if scope == "none" {
