@@ -180,6 +180,7 @@ function endpointTable({ signal, params, noteParams, allowed, add, changed }) {
   const filters = {
     search: h("input", { type: "search", placeholder: "Id contains", "aria-label": "Only ids that contain", oninput: settle }),
     kind: choose("Kind", [["", "All kinds"], ...["http", "https", "tcp", "tls"].map((kind) => [kind, kind.toUpperCase()])]),
+    state: choose("State", [["", "Well or not"], ["failing", "Failing"]]),
     paused: choose("Paused or not", [["", "Paused or not"], ["false", "Not paused"], ["true", "Paused"]]),
     owner: choose("Owner", [["", "All owners"]]),
   };

@@ -447,7 +447,8 @@ impl Member {
                 let target = self.plan.target_when_leaving(key);
                 match target.filter(|session| self.takes_work(*session)) {
                     Some(session) => self.to_hand_off.push_back((key.clone(), session, due)),
-                    None => self.to_release.push_back((key.clone(), due)),
+                    // Leaving frees it: there is nobody to give it to.
+                    None => drop(self.held.remove(key)),
                 }
             }
         }
