@@ -3,13 +3,13 @@
 use crate::common::{skep, until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use skep_testkit::{Folder, Node, Postgres, Receiver, Redis};
+use skep_testkit::{Folder, Node, Postgres, Receiver, Redis, pause};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Short spans, so that a test need not wait for long ones.
 const SPANS: [&str; 7] = [
-    "nodes.ttl=3s",
+    "nodes.ttl=5s",
     "nodes.tick=200ms",
     "nodes.margin=200ms",
     "nodes.observe=1",
@@ -95,13 +95,13 @@ fn nine_endpoints_are_shared(fleet: &Fleet) {
         let shares = shares(&a);
         !shares.contains_key("b") && shares.values().sum::<usize>() == 9
     });
-    assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 
     // Killed: the last one takes all when the session has run out, and not before.
     let began = Instant::now();
     c.process().signal(Signal::KILL);
     until("the last has all", || each_has(&a, 9, &["a"]));
-    assert!(began.elapsed() > Duration::from_millis(2_800), "{:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_millis(4_500), "{:?}", began.elapsed());
     let moves = node_moves(&a);
     assert!(moves.iter().any(|rule| rule.starts_with("unowned")), "{moves:?}");
     for number in 0..9 {
@@ -141,21 +141,16 @@ fn polling_outlives_the_store_while_trust_lasts_stops_then_and_resumes_by_itself
     let folder = Folder::new("fleet");
     let fleet = Fleet { folder, database: server.url(), coordination: Some(redis.url()) };
     let target = Receiver::start(0, &[200]);
-    let node = fleet.start("a");
+    let node = fleet.start_with("a", &["nodes.ttl=3s"]);
     import(&node, 4, &target.url());
     until("all are polled", || target.received().len() >= 8);
     redis.pause();
     let (paused, before) = (Instant::now(), target.received().len());
     until("polls go on without the store", || target.received().len() > before);
     // Trust lasts at most 2.8 s after the last renewal; a poll of half a second must fit into it.
-    while paused.elapsed() < Duration::from_millis(3_000) {
-        std::thread::yield_now();
-    }
+    pause(Duration::from_millis(3_000).saturating_sub(paused.elapsed()));
     let count = target.received().len();
-    let quiet = Instant::now();
-    while quiet.elapsed() < Duration::from_millis(1_500) {
-        std::thread::yield_now();
-    }
+    pause(Duration::from_millis(1_500));
     assert_eq!(target.received().len(), count, "nothing begins without trust");
     assert!(node.process().log().contains("does not answer"), "{}", node.process().log());
     redis.resume();
