@@ -6,7 +6,7 @@ use crate::options::PollsOptions;
 use crate::poller::{Beat, Poller};
 use crate::publish::Publish;
 use crate::registry::{Endpoint, Hub, Registry, key_of};
-use crate::spec::{Limits, Problem, Spec};
+use crate::spec::{Problem, Spec};
 use crate::store::{self, CreateError, ImportError, Imported, Record, ReplaceError, ResultRow};
 use crate::{Prober, SCHEMA};
 use serde::Serialize;
@@ -150,12 +150,6 @@ impl Polls {
     /// The tables.
     pub const SCHEMA: skep_store::Schema = SCHEMA;
 
-    /// What an endpoint may ask for, given the spans of the nodes.
-    pub fn limits(&self) -> Limits {
-        let timing = self.inner.nodes.timing();
-        Limits { ttl: timing.ttl, tick: timing.tick, margin: timing.margin, drift: timing.drift }
-    }
-
     /// Adds an endpoint.
     pub async fn create(&self, value: &serde_json::Value) -> Result<Endpoint, ChangeError> {
         let spec = self.parse(value)?;
@@ -214,7 +208,7 @@ impl Polls {
     pub async fn import(&self, text: &[u8], partial: bool) -> Result<ImportReport, ChangeError> {
         let mut wrong = Vec::new();
         let mut good = Vec::new();
-        for (line, parsed) in crate::spec::import(text, &self.limits()) {
+        for (line, parsed) in crate::spec::import(text, self.inner.nodes.timing()) {
             match parsed.and_then(|spec| self.can_publish(&spec).map(|()| spec)) {
                 Ok(spec) => good.push(new_endpoint(&spec)),
                 Err(problems) => wrong.push((line, problems)),
@@ -368,7 +362,7 @@ impl Polls {
     }
 
     fn parse(&self, value: &serde_json::Value) -> Result<Spec, ChangeError> {
-        let spec = Spec::parse(value, &self.limits()).map_err(ChangeError::Bad)?;
+        let spec = Spec::parse(value, self.inner.nodes.timing()).map_err(ChangeError::Bad)?;
         self.can_publish(&spec).map_err(ChangeError::Bad)?;
         Ok(spec)
     }

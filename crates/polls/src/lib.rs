@@ -13,15 +13,16 @@
 //! that whoever was overtaken unnoticed can do no harm.
 //!
 //! ```
-//! use skep_polls::{Limits, Spec};
+//! use skep_policy::ownership::Timing;
+//! use skep_polls::Spec;
 //! use serde_json::json;
 //!
-//! let limits = Limits::default();
+//! let timing = Timing::default();
 //! let shop = json!({ "id": "shop", "url": "http://shop.example/health", "interval": "10s" });
-//! assert_eq!(Spec::parse(&shop, &limits).unwrap().interval.as_secs(), 10);
+//! assert_eq!(Spec::parse(&shop, &timing).unwrap().interval.as_secs(), 10);
 //!
 //! let often = json!({ "id": "shop", "url": "http://shop.example/health", "interval": "0s" });
-//! let problems = Spec::parse(&often, &limits).unwrap_err();
+//! let problems = Spec::parse(&often, &timing).unwrap_err();
 //! assert_eq!(problems[0].to_string(), r#"interval: "0s" is not allowed; give 1s to 24h"#);
 //! ```
 
@@ -47,7 +48,7 @@ pub use publish::Publish;
 pub use registry::{Endpoint, Hub, KIND, key_of};
 pub use service::run;
 pub use spec::{
-    Certificate, Expect, Headers, Http, Kind, Limits, Problem, Spec, Statuses, StoredError, Target,
-    import, parse_span, write_span,
+    Certificate, Expect, Headers, Http, Kind, Problem, Spec, Statuses, StoredError, Target, import,
+    parse_span, write_span,
 };
 pub use store::SCHEMA;

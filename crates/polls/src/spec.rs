@@ -2,7 +2,6 @@
 
 mod headers;
 mod import;
-mod limits;
 mod problem;
 mod read;
 mod span;
@@ -11,7 +10,6 @@ mod status;
 pub use headers::Headers;
 pub(crate) use headers::is_secret;
 pub use import::import;
-pub use limits::Limits;
 pub use problem::Problem;
 pub(crate) use problem::cut;
 pub(crate) use read::{bare, split_address};
@@ -20,6 +18,7 @@ pub use status::Statuses;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use skep_policy::ownership::Timing;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -168,7 +167,7 @@ impl Spec {
     ///
     /// # Errors
     /// With everything that is wrong, at once.
-    pub fn parse(value: &Value, limits: &Limits) -> Result<Spec, Vec<Problem>> {
+    pub fn parse(value: &Value, limits: &Timing) -> Result<Spec, Vec<Problem>> {
         read::read(value, Some(limits))
     }
 

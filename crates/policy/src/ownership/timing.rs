@@ -51,14 +51,24 @@ impl Timing {
         self.ttl.mul_f64(1.0 + self.drift) + self.margin
     }
 
-    /// The longest piece of work: one that still fits when two renewals in a row came late.
+    /// The longest piece of work, in whole milliseconds: one that still fits when two renewals in a
+    /// row came late.
     pub fn work_max(&self) -> Duration {
-        self.trust().saturating_sub(self.margin).saturating_sub(2 * self.tick)
+        let left = self.ttl.mul_f64(1.0 - self.drift).saturating_sub(self.reserved());
+        // What a multiplication loses is less than a microsecond.
+        let millis = (left + Duration::from_micros(1)).as_millis();
+        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 
-    /// The `ttl` that work of this length would need.
+    /// The `ttl` that work of this length would need, rounded up to a tenth of a second, so that it
+    /// is a number one can put into the settings.
     pub fn ttl_for(&self, work: Duration) -> Duration {
-        (work + 2 * self.margin + 2 * self.tick).div_f64(1.0 - self.drift)
+        let needed = (work + self.reserved()).div_f64(1.0 - self.drift).as_secs_f64();
+        Duration::from_millis((needed * 10.0 - 1e-6).ceil().max(0.0) as u64 * 100)
+    }
+
+    fn reserved(&self) -> Duration {
+        2 * self.margin + 2 * self.tick
     }
 
     /// How long one call to the store may take: a call that is stuck must not eat the trust that a
@@ -105,6 +115,7 @@ const MIN_WORK: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn secs(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)
@@ -131,8 +142,21 @@ mod tests {
     fn the_ttl_a_long_piece_of_work_needs_makes_it_fit() {
         let timing = Timing::default();
         let ttl = timing.ttl_for(secs(20.0));
-        assert!(Timing { ttl, ..timing }.work_max() >= secs(19.999));
+        assert_eq!(ttl, secs(23.2));
+        assert!(Timing { ttl, ..timing }.work_max() >= secs(20.0));
         assert!(Timing { ttl: ttl - secs(0.1), ..timing }.work_max() < secs(20.0));
+        let short = Timing { ttl: secs(2.0), ..timing };
+        assert_eq!(short.work_max(), Duration::ZERO);
+    }
+
+    proptest! {
+        #[test]
+        fn the_named_ttl_is_long_enough(millis in 1_u64..10_000_000, drift in 0.0_f64..0.1) {
+            let (work, timing) = (Duration::from_millis(millis), Timing::default());
+            let timing = Timing { drift, ..timing };
+            let enough = Timing { ttl: timing.ttl_for(work), ..timing };
+            prop_assert!(enough.work_max() >= work);
+        }
     }
 
     #[test]

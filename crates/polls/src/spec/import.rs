@@ -1,12 +1,13 @@
 //! Many endpoints at once, one a line.
 
-use super::{Limits, Problem, Spec};
+use super::{Problem, Spec};
 use serde_json::Value;
+use skep_policy::ownership::Timing;
 use std::collections::HashMap;
 
 /// Reads JSON lines: each line's number, from 1, and its endpoint or what is wrong with it. Empty
 /// lines are skipped. An id that an earlier line has already is a problem of the later one.
-pub fn import(text: &[u8], limits: &Limits) -> Vec<(usize, Result<Spec, Vec<Problem>>)> {
+pub fn import(text: &[u8], limits: &Timing) -> Vec<(usize, Result<Spec, Vec<Problem>>)> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut seen: HashMap<String, usize> = HashMap::new();
     let lines = text.split(|byte| *byte == b'\n').enumerate();
@@ -20,7 +21,7 @@ fn read(
     line: &[u8],
     number: usize,
     seen: &mut HashMap<String, usize>,
-    limits: &Limits,
+    limits: &Timing,
 ) -> Result<Spec, Vec<Problem>> {
     let value = json(line).map_err(|problem| vec![problem])?;
     let mut read = Spec::parse(&value, limits);
@@ -63,7 +64,7 @@ mod tests {
                 format!("{line} {}", all.join(" | "))
             }
         };
-        import(text, &Limits::default()).into_iter().map(show).collect()
+        import(text, &Timing::default()).into_iter().map(show).collect()
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use super::headers::{HIDDEN, is_secret};
 use super::problem::shortened;
 use super::span::parse_span;
-use super::{Certificate, Expect, Headers, Http, Kind, Limits, Problem, Spec, Statuses, Target};
+use super::{Certificate, Expect, Headers, Http, Kind, Problem, Spec, Statuses, Target};
 use super::{status, write_span};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Uri};
 use rustls::pki_types::ServerName;
 use serde_json::{Map, Value};
+use skep_policy::ownership::Timing;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ const FRAMING: &[&str] =
     &["content-length", "transfer-encoding", "te", "trailer", "upgrade", "keep-alive"];
 
 /// Reads an endpoint; without limits it is one that was stored.
-pub(super) fn read(value: &Value, limits: Option<&Limits>) -> Result<Spec, Vec<Problem>> {
+pub(super) fn read(value: &Value, limits: Option<&Timing>) -> Result<Spec, Vec<Problem>> {
     let Value::Object(object) = value else {
         return Err(vec![Problem::with("endpoint", value, "give a JSON object")]);
     };
@@ -178,8 +179,8 @@ impl<'a> Reader<'a> {
         self.span("interval", INTERVAL_MIN, INTERVAL_MAX).unwrap_or(INTERVAL)
     }
 
-    fn timeout(&mut self, limits: Option<&Limits>) -> Duration {
-        let ceiling = limits.map_or(INTERVAL_MAX, Limits::timeout_max);
+    fn timeout(&mut self, limits: Option<&Timing>) -> Duration {
+        let ceiling = limits.map_or(INTERVAL_MAX, Timing::work_max);
         let default = TIMEOUT.min(ceiling);
         let Some(value) = self.get("timeout") else { return default };
         let Some(timeout) = self.span("timeout", TIMEOUT_MIN, INTERVAL_MAX) else { return default };

@@ -3,9 +3,10 @@
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
+use skep_policy::ownership::Timing;
 
 fn parse(value: Value) -> Result<Spec, Vec<Problem>> {
-    Spec::parse(&value, &Limits::default())
+    Spec::parse(&value, &Timing::default())
 }
 
 fn problems(value: Value) -> Vec<String> {
@@ -210,9 +211,9 @@ fn what_is_stored_is_read_without_the_limits_and_with_unknown_fields() {
 
 #[test]
 fn the_default_timeout_fits_a_short_ttl() {
-    let limits = Limits { ttl: Duration::from_secs(5), ..Limits::default() };
+    let limits = Timing { ttl: Duration::from_secs(5), ..Timing::default() };
     let spec = Spec::parse(&json!({ "id": "a", "url": "http://h/" }), &limits).unwrap();
-    assert_eq!(spec.timeout, limits.timeout_max());
+    assert_eq!(spec.timeout, limits.work_max());
 }
 
 fn any_endpoint() -> impl Strategy<Value = Value> {

@@ -1,7 +1,8 @@
 //! Small servers that behave as a test needs.
 
 use serde_json::{Value, json};
-use skep_polls::{Limits, Outcome, Prepared, ProbeOptions, Prober, Spec};
+use skep_policy::ownership::Timing;
+use skep_polls::{Outcome, Prepared, ProbeOptions, Prober, Spec};
 use skep_testkit::PATIENCE;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -136,7 +137,7 @@ pub fn answer(status: u16, body: &str) -> String {
 /// Reads an endpoint; it gets an id.
 pub fn ready(mut value: Value) -> Prepared {
     value["id"] = json!("test");
-    let spec = Spec::parse(&value, &Limits::default()).expect("a good endpoint");
+    let spec = Spec::parse(&value, &Timing::default()).expect("a good endpoint");
     Prober::prepare(&spec).expect("can be polled")
 }
 
