@@ -1,11 +1,12 @@
 //! What the other parts of a node hold.
 
 use crate::metrics::NodesMetrics;
-use crate::options::{NodesOptions, random};
+use crate::options::random;
 use crate::store::TableStore;
 use serde::Serialize;
 use skep_policy::ownership::{
-    Effect, Event, Grant, Key, Member, Permit, Refusal, Standing, Status, Timing, Token, Want,
+    Effect, Event, Grant, Key, Member, MemberOptions, Permit, Refusal, Standing, Status, Timing,
+    Token, Want,
 };
 use skep_policy::{Clock, Reason, Time};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -33,7 +34,7 @@ pub struct Nodes {
 }
 
 pub(crate) struct Inner {
-    pub(crate) options: NodesOptions,
+    pub(crate) options: MemberOptions,
     pub(crate) store: TableStore,
     pub(crate) metrics: NodesMetrics,
     pub(crate) state: Mutex<State>,
@@ -97,12 +98,12 @@ pub struct Overview {
 impl Nodes {
     /// A node that will take part in the table in `store` as soon as its service runs.
     pub fn new(
-        options: NodesOptions,
+        options: MemberOptions,
         store: TableStore,
         metrics: NodesMetrics,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let member = Member::new(options.member(), random());
+        let member = Member::new(options.clone(), random());
         let state = State { member, effects: VecDeque::new(), workers: HashMap::new() };
         let (state, work) = (Mutex::new(state), Notify::new());
         Nodes { inner: Arc::new(Inner { options, store, metrics, state, work, clock }) }

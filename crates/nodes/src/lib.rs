@@ -23,6 +23,6 @@ mod store;
 
 pub use handle::{Moved, NodeView, Nodes, Overview, Worker};
 pub use metrics::NodesMetrics;
-pub use options::{NodesOptions, instance_id};
+pub use options::{instance_id, options_for};
 pub use service::{NameTaken, run};
 pub use store::{Hints, MemoryTable, PostgresTable, RedisTable, SCHEMA, TableStore};

@@ -1,62 +1,10 @@
-//! Who a node is to the others, and the spans it lives by.
+//! Who a node is: a name for each start of its program.
 
-use skep_policy::ownership::{MemberOptions, Timing};
-use std::sync::Arc;
-use std::time::Duration;
+use skep_policy::ownership::MemberOptions;
 
-/// What a node is told at its start.
-#[derive(Clone, Debug)]
-pub struct NodesOptions {
-    /// Its stable name, unique in the installation; shares are computed from it.
-    pub name: Arc<str>,
-    /// This start of its program, see [`instance_id`].
-    pub instance: Arc<str>,
-    /// How much work it takes beside the others.
-    pub weight: u32,
-    /// What it tells the others about itself, as JSON.
-    pub info: Arc<str>,
-    /// The highest epoch under which anything was kept, from the database. Tokens must grow also if
-    /// the store of the table is emptied while every node is away.
-    pub epoch: u64,
-    /// The spans that ownership rests on, the same on all nodes.
-    pub timing: Timing,
-    /// How far a node's load may be from its share: 0.05 is a twentieth.
-    pub tolerance: f64,
-    /// How much of what it has a node gives away voluntarily in a second.
-    pub moves_per_second: f64,
-    /// How long a key that was given away voluntarily stays where it is.
-    pub cooldown: Duration,
-}
-
-impl NodesOptions {
-    /// A node with this name and the defaults.
-    pub fn new(name: &str) -> Self {
-        let defaults = MemberOptions::new(name, &instance_id());
-        NodesOptions {
-            name: defaults.name,
-            instance: defaults.instance,
-            weight: defaults.weight,
-            info: defaults.info,
-            epoch: defaults.epoch,
-            timing: defaults.timing,
-            tolerance: defaults.tolerance,
-            moves_per_second: defaults.moves_per_second,
-            cooldown: defaults.cooldown,
-        }
-    }
-
-    pub(crate) fn member(&self) -> MemberOptions {
-        MemberOptions {
-            timing: self.timing,
-            weight: self.weight,
-            info: self.info.clone(),
-            epoch: self.epoch,
-            tolerance: self.tolerance,
-            moves_per_second: self.moves_per_second,
-            cooldown: self.cooldown,
-            ..MemberOptions::new(&self.name, &self.instance)
-        }
-    }
+/// A node with this name and the defaults, as one start of a program.
+pub fn options_for(name: &str) -> MemberOptions {
+    MemberOptions::new(name, &instance_id())
 }
 
 /// A name for one start of a program: the machine, when it started in nanoseconds, and eight random

@@ -13,5 +13,6 @@
 //! assert!(outcome.figures["accepted"] > 1_000.0);
 //! ```
 
+mod agenda;
 pub mod polls;
 pub mod pools;

@@ -2,7 +2,7 @@
 
 use crate::store::sqlite as embedded;
 use serde_json::json;
-use skep_nodes::{MemoryTable, Nodes, NodesMetrics, NodesOptions, TableStore};
+use skep_nodes::{MemoryTable, Nodes, NodesMetrics, TableStore, options_for};
 use skep_polls::{
     ChangeError, Hub, Polls, PollsMetrics, PollsOptions, Prober, Publish, store as polls_store,
 };
@@ -68,7 +68,7 @@ impl Rig {
         publish: Option<Arc<dyn Publish>>,
     ) -> Self {
         let clock = Arc::new(BootClock);
-        let mut options = NodesOptions::new(name);
+        let mut options = options_for(name);
         options.timing.tick = Duration::from_millis(100);
         options.timing.observe_ticks = 1;
         options.cooldown = Duration::ZERO;

@@ -1,8 +1,6 @@
 //! What is to happen, by true time.
 
 use skep_policy::ownership::{Reply, Request, Token};
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 
 /// One process of one node: the node's index and which of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,54 +67,21 @@ pub(crate) enum Trap {
     Restore,
 }
 
-struct Entry {
-    at: u64,
-    order: u64,
-    what: What,
-}
-
-/// Everything that is to happen. The first comes out first; what was added first of the same
-/// instant, except where whoever adds it mixes the order.
+/// Everything that is to happen. The first comes out first, and of the same instant what was added
+/// first.
 #[derive(Default)]
 pub(crate) struct Agenda {
-    entries: BinaryHeap<Entry>,
+    entries: crate::agenda::Agenda<u64, What>,
     added: u64,
 }
 
 impl Agenda {
     pub fn add(&mut self, at: u64, what: What) {
         self.added += 1;
-        self.entries.push(Entry { at, order: self.added, what });
+        self.entries.add(at, self.added, what);
     }
 
     pub fn take(&mut self) -> Option<(u64, What)> {
-        self.entries.pop().map(|entry| (entry.at, entry.what))
+        self.entries.take()
     }
 }
-
-impl Entry {
-    fn key(&self) -> (u64, u64) {
-        (self.at, self.order)
-    }
-}
-
-impl Ord for Entry {
-    /// The heap gives its greatest, so the earliest is the greatest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Entry {}

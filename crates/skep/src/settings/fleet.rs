@@ -3,8 +3,7 @@
 use super::section::{Reader, section};
 use super::value::Value;
 use super::{hours, ms};
-use skep_nodes::NodesOptions;
-use skep_policy::ownership::Timing;
+use skep_policy::ownership::{MemberOptions, Timing};
 use skep_polls::PollsOptions;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,15 +72,15 @@ impl NodesSettings {
     }
 
     /// What a node with this name is told; `info` is what it tells the others.
-    pub fn options(&self, name: &str, info: &serde_json::Value) -> NodesOptions {
-        NodesOptions {
+    pub fn options(&self, name: &str, info: &serde_json::Value) -> MemberOptions {
+        MemberOptions {
             weight: u32::try_from(self.weight).unwrap_or(u32::MAX),
             info: Arc::from(info.to_string()),
             timing: self.timing(),
             tolerance: self.tolerance,
             moves_per_second: self.moves_per_second,
             cooldown: self.cooldown,
-            ..NodesOptions::new(name)
+            ..skep_nodes::options_for(name)
         }
     }
 }
