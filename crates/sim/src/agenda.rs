@@ -9,8 +9,8 @@ struct Entry<At, What> {
     what: What,
 }
 
-/// Everything that is to happen. The first comes out first, and of the same instant the one with the
-/// lower order.
+/// Everything that is to happen. The first comes out first, and of the same instant the one with
+/// the lower order.
 pub(crate) struct Agenda<At, What> {
     entries: BinaryHeap<Entry<At, What>>,
 }

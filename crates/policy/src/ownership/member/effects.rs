@@ -20,8 +20,8 @@ pub struct MemberOptions {
     pub weight: u32,
     /// What it tells the others about itself.
     pub info: Arc<str>,
-    /// The highest epoch under which anything was kept, if that is known: a table that knows less has
-    /// lost something, also if every node that knew more is gone.
+    /// The highest epoch under which anything was kept, if that is known: a table that knows less
+    /// has lost something, also if every node that knew more is gone.
     pub epoch: u64,
     /// How far a node's load may be from its share: 0.05 is a twentieth.
     pub tolerance: f64,
