@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another node is called {name:?} and lives (its instance is {instance}); give each node of an \
-     installation its own name with --node-name or the setting node.name"
+     installation its own name with the setting node.name, as in --set node.name=web-2"
 )]
 pub struct NameTaken {
     /// The name.
@@ -27,7 +27,7 @@ pub struct NameTaken {
 /// the others wait longer.
 const LEAVE_LIMIT: Duration = Duration::from_secs(4);
 
-/// One line in the log says what happened to at most this many keys of a kind in one go.
+/// What happened to how many keys in one go, and the first of them.
 type Told = HashMap<NewsKind, (u64, Option<Key>)>;
 
 type Call = Pin<Box<dyn Future<Output = (u64, Result<Reply, StoreError>)> + Send>>;

@@ -53,6 +53,11 @@ impl Receiver {
         format!("http://127.0.0.1:{}/hook", self.port)
     }
 
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// What has arrived so far.
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()

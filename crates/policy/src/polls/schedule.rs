@@ -106,6 +106,12 @@ impl Grid {
         self.following(now_ms, last, since_ms.min(now_ms), "interval-changed")
     }
 
+    /// The last slot that was polled, in the numbers of this grid, for an endpoint that was polled at
+    /// `last_at_ms` on another. What [`Grid::after`] says follows from it.
+    pub fn last_done_at(&self, now_ms: i64, last_at_ms: i64, since_ms: i64) -> i64 {
+        self.after(now_ms, last_at_ms, since_ms).chosen.slot.saturating_sub(1)
+    }
+
     /// The poll after the slot `last`. `rule` is the name of the ordinary case.
     fn following(
         &self,
@@ -249,6 +255,8 @@ mod tests {
             let next = TEN_SECONDS.after(now, last_at, LONG_AGO);
             let due = Due { slot, at_ms, catch_up, missed: 0 };
             assert_eq!((next.chosen, next.reason.rule), (due, rule), "{now} {last_at}");
+            let last = TEN_SECONDS.last_done_at(now, last_at, LONG_AGO);
+            assert_eq!(TEN_SECONDS.next(now, Some(last), LONG_AGO).chosen, due, "{now} {last_at}");
         }
     }
 

@@ -149,10 +149,9 @@ impl Poller {
             }
             (Phase::Waiting, Some(before)) => {
                 let asked = endpoint.asked_at_ms > before.asked_at_ms;
-                if before.grid != endpoint.grid {
-                    let last_at = assignment.last_done.map(|slot| before.grid.time_of(slot));
-                    assignment.last_done = last_at.map(|at| endpoint.grid.slot_at(at));
-                }
+                let last = assignment.last_done;
+                assignment.last_done =
+                    last.map(|slot| assignment.on_grid(endpoint, &before, slot, now_ms));
                 if asked {
                     let slot = assignment.next(endpoint, now_ms).chosen.slot;
                     agenda.add(now_ms, slot, endpoint.key.clone(), assignment.turn);
@@ -211,6 +210,15 @@ impl Poller {
 impl Assignment {
     fn next(&self, endpoint: &Endpoint, now_ms: i64) -> Decision<Due> {
         endpoint.grid.next(now_ms, self.last_done, self.since_ms)
+    }
+
+    /// A slot that was polled when the endpoint was `before`, in the numbers it has now: a change of
+    /// the interval changes them all.
+    fn on_grid(&self, endpoint: &Endpoint, before: &Endpoint, slot: i64, now_ms: i64) -> i64 {
+        if endpoint.grid == before.grid {
+            return slot;
+        }
+        endpoint.grid.last_done_at(now_ms, before.grid.time_of(slot), self.since_ms)
     }
 
     /// Puts the next poll into the agenda.

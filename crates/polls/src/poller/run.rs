@@ -103,9 +103,8 @@ impl Poller {
             }
             probe.as_mut().poll(context).map(Some)
         };
-        let outcome = std::future::poll_fn(step).await.unwrap_or_else(|| {
-            Outcome::aborted(timeout, "this node was stopped in the middle of it")
-        });
+        // One that was not finished says nothing about the endpoint, and is made again.
+        let Some(outcome) = std::future::poll_fn(step).await else { return };
         unfinished.armed = false;
         self.polled(&one, permit.token, began_ms, outcome);
     }
@@ -141,12 +140,15 @@ impl Poller {
             late_us: micros(late),
             detail: (!outcome.detail.is_empty()).then_some(outcome.detail),
         };
+        let now_ms = self.nodes.store_ms();
         let mut work = self.lock();
         let mine = work.assignments.get_mut(&one.key).filter(|found| found.turn == one.turn);
         if let Some(assignment) = mine {
             assignment.unwritten += 1;
-            assignment.last_done = Some(one.slot.max(assignment.last_done.unwrap_or(one.slot)));
-            self.after_poll(&mut work, &one.key);
+            let endpoint = assignment.endpoint.clone().unwrap_or_else(|| one.endpoint.clone());
+            let slot = assignment.on_grid(&endpoint, &one.endpoint, one.slot, now_ms);
+            assignment.last_done = Some(slot.max(assignment.last_done.unwrap_or(slot)));
+            self.after_poll(&mut work, &one.key, now_ms);
         }
         drop(work);
         if let Some(dropped) = self.outbox.add(row, self.options.waiting_max) {
@@ -156,8 +158,7 @@ impl Poller {
     }
 
     /// Plans the next poll, or ends the assignment.
-    fn after_poll(&self, work: &mut Work, key: &Key) {
-        let now_ms = self.nodes.store_ms();
+    fn after_poll(&self, work: &mut Work, key: &Key, now_ms: i64) {
         let Work { assignments, agenda, .. } = work;
         let Some(assignment) = assignments.get_mut(key) else { return };
         assignment.phase = Phase::Idle;
@@ -170,16 +171,15 @@ impl Poller {
         }
     }
 
-    fn aborted(&self, key: &Key, turn: u64) {
-        let mut work = self.lock();
-        let mine = work.assignments.get_mut(key).filter(|found| found.turn == turn);
-        if let Some(assignment) = mine {
-            assignment.phase = Phase::Idle;
-            self.stop_if_done(&mut work, key);
-        }
+    fn not_permitted(&self, one: &Turn, refusal: Refusal) {
+        // What is not ours any more, or is being given away, is not tried again: whoever takes it
+        // away says so.
+        self.not_made(one, refusal == Refusal::TrustEnds);
     }
 
-    fn not_permitted(&self, one: &Turn, refusal: Refusal) {
+    /// A poll came to nothing; it is tried again a little later, unless its endpoint is to be given
+    /// back.
+    fn not_made(&self, one: &Turn, again: bool) {
         let now_ms = self.nodes.store_ms();
         let mut work = self.lock();
         let Work { assignments, agenda, .. } = &mut *work;
@@ -191,14 +191,14 @@ impl Poller {
         if assignment.stopping {
             return self.stop_if_done(&mut work, &one.key);
         }
-        if refusal == Refusal::TrustEnds {
+        if again {
             let current = one.endpoint.grid.slot_at(now_ms).max(one.slot);
             let skipped = current.abs_diff(one.slot);
             assignment.turn += 1;
             assignment.phase = Phase::Waiting;
             agenda.add(now_ms + TRY_AGAIN_MS, current, one.key.clone(), assignment.turn);
             self.wake.notify_one();
-            self.missed("no-trust", skipped);
+            self.missed("not-made", skipped);
         }
     }
 
@@ -293,7 +293,7 @@ impl Poller {
             match answer {
                 Announced::Current { last_slot, last_at_ms } => {
                     assignment.last_done =
-                        assignment.known_last(&endpoint, *last_slot, *last_at_ms);
+                        assignment.known_last(&endpoint, *last_slot, *last_at_ms, now_ms);
                     let missed = assignment.schedule(&endpoint, now_ms, agenda);
                     self.missed("takeover", missed);
                 }
@@ -316,6 +316,7 @@ impl Assignment {
         endpoint: &Endpoint,
         last_slot: Option<i64>,
         last_at_ms: Option<i64>,
+        now_ms: i64,
     ) -> Option<i64> {
         let grid = &endpoint.grid;
         // A slot that does not fit its time is one of another interval.
@@ -325,14 +326,14 @@ impl Assignment {
         };
         let written = match (last_slot, last_at_ms) {
             (Some(slot), Some(at_ms)) if fits(slot, at_ms) => Some(slot),
-            (_, at_ms) => at_ms.map(|at_ms| grid.slot_at(at_ms)),
+            (_, at_ms) => at_ms.map(|at_ms| grid.last_done_at(now_ms, at_ms, self.since_ms)),
         };
         let handed = (self.due_ms > 0).then(|| grid.slot_at(self.due_ms) - 1);
         written.max(handed)
     }
 }
 
-/// A poll that is given up before its end is one that somebody else will make, or nobody.
+/// A poll that did not come to its end: given up, stopped with its process, or panicked.
 struct Unfinished<'a> {
     poller: &'a Poller,
     one: &'a Turn,
@@ -342,7 +343,7 @@ struct Unfinished<'a> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.poller.aborted(&self.one.key, self.one.turn);
+            self.poller.not_made(self.one, true);
         }
     }
 }

@@ -92,8 +92,7 @@ impl Prober {
     /// everything, from the host's name to the answer's body. `extra` headers replace the
     /// endpoint's own of the same name.
     ///
-    /// Needs a tokio runtime. Dropping the future closes the connection and ends the poll;
-    /// [`Outcome::aborted`] is for whoever does that.
+    /// Needs a tokio runtime. Dropping the future closes the connection and ends the poll.
     pub async fn probe(
         &self,
         endpoint: &Prepared,

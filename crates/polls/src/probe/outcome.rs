@@ -26,20 +26,6 @@ pub struct Outcome {
     pub certificate_expires_at_ms: Option<i64>,
 }
 
-impl Outcome {
-    /// The outcome of a poll that was given up, for whoever dropped its future.
-    pub fn aborted(latency: Duration, why: &str) -> Self {
-        Outcome {
-            ok: false,
-            verdict: Verdict::Aborted,
-            latency,
-            status: None,
-            detail: cut(why, DETAIL_CHARS_MAX),
-            certificate_expires_at_ms: None,
-        }
-    }
-}
-
 /// The ways a poll can go. Their names are stored and sent to others, and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -69,13 +55,11 @@ pub enum Verdict {
     /// This node could not ask, for example for want of open files. It says nothing about the
     /// endpoint.
     Local,
-    /// The poll was given up before its end. It says nothing about the endpoint.
-    Aborted,
 }
 
 impl Verdict {
     /// All of them.
-    pub const ALL: [Verdict; 13] = [
+    pub const ALL: [Verdict; 12] = [
         Verdict::Ok,
         Verdict::Status,
         Verdict::Body,
@@ -88,7 +72,6 @@ impl Verdict {
         Verdict::Expiry,
         Verdict::Protocol,
         Verdict::Local,
-        Verdict::Aborted,
     ];
 
     /// The name.
@@ -106,7 +89,6 @@ impl Verdict {
             Verdict::Expiry => "expiry",
             Verdict::Protocol => "protocol",
             Verdict::Local => "local",
-            Verdict::Aborted => "aborted",
         }
     }
 

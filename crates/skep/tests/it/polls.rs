@@ -1,9 +1,11 @@
 //! Endpoints and their polls on one node, through API and command line.
 
 use crate::common::{command, run, skep, until};
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use skep_testkit::{Folder, Node, Process, Receiver};
+use skep_testkit::{Folder, Node, Process, Proxy, Receiver, pause};
 use std::process::Command;
+use std::time::Duration;
 
 fn start(folder: &Folder) -> Node {
     Node::start(skep(), &folder.path().join("data"), &[])
@@ -195,6 +197,29 @@ fn spans_that_do_not_go_together_stop_the_start_and_thirty_and_ten_do_not() {
     assert!(said.contains("nodes.tick") && said.contains("give at most 5s"), "{said}");
     let (ended, said) = check("[nodes]\nttl = \"30s\"\ntick = \"10s\"\n");
     assert_eq!(ended.code, 0, "{said}");
+}
+
+#[test]
+fn a_poll_that_was_stopped_with_its_process_is_no_failure_and_is_made_again() {
+    let folder = Folder::new("polls");
+    let node = start(&folder);
+    let target = Receiver::start(0, &[200]);
+    let proxy = Proxy::start(("127.0.0.1", target.port()));
+    let url = format!("http://127.0.0.1:{}/hook", proxy.port());
+    let timeout = Duration::from_secs(2);
+    add(&node, &json!({ "id": "shop", "url": url, "interval": "1s", "timeout": "2s" }));
+    until("it is polled", || !results(&node, "shop").is_empty());
+    proxy.freeze();
+    until("a poll is in progress", || node.get("/api/v1/polls").json()["here"]["in_flight"] == 1);
+    node.process().signal(Signal::STOP);
+    pause(timeout + Duration::from_millis(200));
+    proxy.heal();
+    node.process().signal(Signal::CONT);
+    let before = results(&node, "shop").len();
+    until("it is polled again", || results(&node, "shop").len() > before + 1);
+    let bad: Vec<Value> =
+        results(&node, "shop").into_iter().filter(|one| one["ok"] != true).collect();
+    assert_eq!(bad, Vec::<Value>::new(), "the endpoint was well all the time");
 }
 
 #[test]
