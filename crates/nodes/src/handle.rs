@@ -5,11 +5,12 @@ use crate::options::random;
 use crate::store::TableStore;
 use serde::Serialize;
 use skep_policy::ownership::{
-    Effect, Event, Grant, Key, Member, MemberOptions, Permit, Refusal, Standing, Status, Timing,
-    Token, Want,
+    Effect, Event, Grant, Key, Loads, Member, MemberOptions, Permit, Refusal, Standing, Status,
+    Timing, Token, Want,
 };
 use skep_policy::{Clock, Reason, Time};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use skep_store::wall_ms;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -21,7 +22,8 @@ pub trait Worker: Send + Sync + 'static {
     fn start(&self, grant: Grant);
 
     /// Begin nothing more on a key, finish what is being done, then call [`Nodes::stopped`].
-    fn stop(&self, key: &Key, reason: &Reason);
+    /// A node that is `leaving` has little time for that.
+    fn stop(&self, key: &Key, reason: &Reason, leaving: bool);
 
     /// A key is no longer ours: whatever is being done on it must end now. Nobody is to be told.
     fn lost(&self, key: &Key, token: Token, reason: &Reason);
@@ -69,7 +71,7 @@ pub struct NodeView {
     /// How long ago its last renewal was first heard of, in milliseconds.
     pub heard_ms: u64,
     /// How many keys of each kind it owns.
-    pub owns: BTreeMap<String, u64>,
+    pub owns: Loads,
     /// What it tells about itself.
     pub info: serde_json::Value,
 }
@@ -124,11 +126,6 @@ impl Nodes {
     /// Work on a key has stopped, as [`Worker::stop`] asked.
     pub fn stopped(&self, key: &Key, due: i64) {
         self.tell(Event::Stopped { key: key.clone(), due });
-    }
-
-    /// Changes what this node tells the others about itself, at its next renewal.
-    pub fn set_info(&self, info: &serde_json::Value) {
-        self.tell(Event::Info(info.to_string().into()));
     }
 
     /// Whether a piece of work on a key that takes at most `work` may be begun now. Ask right
@@ -190,16 +187,6 @@ impl Nodes {
         &self.inner.options.timing
     }
 
-    /// Calls to the store so far.
-    pub fn calls(&self) -> u64 {
-        self.inner.store.calls()
-    }
-
-    /// The metrics, to be registered.
-    pub fn metrics(&self) -> &NodesMetrics {
-        &self.inner.metrics
-    }
-
     /// Brings the gauges up to date, before a scrape.
     pub fn refresh_metrics(&self) {
         let now = self.inner.clock.now();
@@ -215,7 +202,6 @@ impl Nodes {
         let settled = member.settled();
         let trust = member.trust_until();
         let alone = trust.as_nanos() == u64::MAX;
-        let mut loads = member.loads();
         let view = |peer: &skep_policy::ownership::Peer| NodeView {
             name: peer.row.name.clone(),
             instance: peer.row.instance.clone(),
@@ -223,7 +209,7 @@ impl Nodes {
             status: peer.row.status,
             weight: peer.row.weight,
             heard_ms: millis(now.since(peer.heard_at)),
-            owns: loads.remove(&peer.row.session).unwrap_or_default(),
+            owns: member.loads_of(peer.row.session).cloned().unwrap_or_default(),
             info: serde_json::from_str(&peer.row.info).unwrap_or_default(),
         };
         Overview {
@@ -268,9 +254,4 @@ pub(crate) const fn standing_name(standing: Standing) -> &'static str {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn wall_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -3,7 +3,7 @@
 use crate::handle::Nodes;
 use skep_policy::Time;
 use skep_policy::ownership::{Effect, Event, Key, News, NewsKind, Reply, Request};
-use skep_store::StoreError;
+use skep_store::{StoreError, wall_ms};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -117,7 +117,9 @@ impl Service {
             match (effect, worker) {
                 (Effect::Send { id, request }, _) => self.send(id, request),
                 (Effect::Start(grant), Some(worker)) => worker.start(grant),
-                (Effect::Stop { key, reason }, Some(worker)) => worker.stop(&key, &reason),
+                (Effect::Stop { key, reason, leaving }, Some(worker)) => {
+                    worker.stop(&key, &reason, leaving);
+                }
                 (Effect::Stop { key, .. }, None) => self.nodes.stopped(&key, 0),
                 (Effect::Lost { key, token, reason }, Some(worker)) => {
                     worker.lost(&key, token, &reason);
@@ -139,7 +141,7 @@ impl Service {
     }
 
     fn send(&mut self, id: u64, mut request: Request) {
-        request.least = wall_seconds();
+        request.least = u64::try_from(wall_ms() / 1_000).unwrap_or(0);
         let store = self.nodes.inner.store.clone();
         let limit = self.nodes.timing().call_limit();
         self.to_send = Some(Box::pin(async move { (id, store.ask(&request, limit).await) }));
@@ -193,11 +195,6 @@ impl Service {
             _ => tracing::info!(%instance, event, peer, %reason, "lease"),
         }
     }
-}
-
-fn wall_seconds() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 fn worker_of(

@@ -1,5 +1,6 @@
 //! What the rest of a node holds: endpoints can be changed and looked at.
 
+use crate::Prober;
 use crate::courier::Courier;
 use crate::metrics::PollsMetrics;
 use crate::options::PollsOptions;
@@ -8,12 +9,11 @@ use crate::publish::Publish;
 use crate::registry::{Endpoint, Hub, Registry, key_of};
 use crate::spec::{Problem, Spec};
 use crate::store::{self, CreateError, ImportError, Imported, Record, ReplaceError, ResultRow};
-use crate::{Prober, SCHEMA};
 use serde::Serialize;
 use skep_nodes::Nodes;
 use skep_policy::Clock;
 use skep_policy::ownership::Token;
-use skep_store::{Database, StoreError};
+use skep_store::{Database, StoreError, wall_ms};
 use std::sync::Arc;
 
 /// Endpoints and their polls. Clones are the same.
@@ -147,15 +147,12 @@ impl Polls {
         Polls { inner: Arc::new(inner) }
     }
 
-    /// The tables.
-    pub const SCHEMA: skep_store::Schema = SCHEMA;
-
     /// Adds an endpoint.
     pub async fn create(&self, value: &serde_json::Value) -> Result<Endpoint, ChangeError> {
         let spec = self.parse(value)?;
         let id = spec.id.clone();
         let max = self.inner.options.endpoints_max;
-        let created = store::create(&self.inner.db, new_endpoint(&spec), now_ms(), max).await;
+        let created = store::create(&self.inner.db, new_endpoint(&spec), wall_ms(), max).await;
         let record = created.map_err(|error| match error {
             CreateError::Exists => ChangeError::Exists(id),
             CreateError::Full { max } => ChangeError::Full { max },
@@ -173,7 +170,7 @@ impl Polls {
         let spec = self.parse(value)?;
         let id = spec.id.clone();
         let replaced =
-            store::replace(&self.inner.db, new_endpoint(&spec), expected, now_ms()).await;
+            store::replace(&self.inner.db, new_endpoint(&spec), expected, wall_ms()).await;
         let record = replaced.map_err(|error| match error {
             ReplaceError::Missing => ChangeError::Missing(id),
             ReplaceError::Conflict { found } => ChangeError::Conflict { found },
@@ -185,20 +182,20 @@ impl Polls {
     /// Pauses or resumes an endpoint.
     pub async fn set_paused(&self, id: &str, paused: bool) -> Result<Endpoint, ChangeError> {
         let ids = vec![id.to_owned()];
-        let found = store::set_paused(&self.inner.db, ids, paused, now_ms()).await?;
+        let found = store::set_paused(&self.inner.db, ids, paused, wall_ms()).await?;
         let record = found.into_iter().next().flatten();
         self.changed(record.ok_or_else(|| ChangeError::Missing(id.to_owned()))?)
     }
 
     /// Asks for a poll out of turn, from whichever node owns the endpoint.
     pub async fn poll_now(&self, id: &str) -> Result<Endpoint, ChangeError> {
-        let found = store::ask_now(&self.inner.db, id, now_ms()).await?;
+        let found = store::ask_now(&self.inner.db, id, wall_ms()).await?;
         self.changed(found.ok_or_else(|| ChangeError::Missing(id.to_owned()))?)
     }
 
     /// Deletes an endpoint and everything known about it.
     pub async fn delete(&self, id: &str) -> Result<(), ChangeError> {
-        let found = store::delete(&self.inner.db, id, now_ms()).await?;
+        let found = store::delete(&self.inner.db, id, wall_ms()).await?;
         self.inner.hub.changed();
         if found { Ok(()) } else { Err(ChangeError::Missing(id.to_owned())) }
     }
@@ -218,7 +215,7 @@ impl Polls {
             return Ok(ImportReport { wrong, done: None });
         }
         let max = self.inner.options.endpoints_max;
-        let done = store::import(&self.inner.db, good, now_ms(), max).await;
+        let done = store::import(&self.inner.db, good, wall_ms(), max).await;
         let done = done.map_err(|error| match error {
             ImportError::Full { max } => ChangeError::Full { max },
             ImportError::Store(error) => ChangeError::Store(error),
@@ -302,7 +299,7 @@ impl Polls {
     /// Ends a second of the plots.
     pub fn beat(&self) {
         let (owned, in_flight) = self.inner.poller.now();
-        self.inner.poller.beats.end_second(now_ms(), owned, in_flight);
+        self.inner.poller.beats.end_second(wall_ms(), owned, in_flight);
     }
 
     /// The last second.
@@ -402,9 +399,4 @@ fn new_endpoint(spec: &Spec) -> store::NewEndpoint {
         spec: serde_json::json!(spec).to_string(),
         paused: spec.paused,
     }
-}
-
-fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -19,6 +19,13 @@ impl Clock for BootClock {
     }
 }
 
+/// Milliseconds since 1970, as this machine believes: for schedules, for people, and for what is
+/// kept. Never for deciding who may do something, because it jumps.
+pub fn wall_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! How even placement is, and how little moves.
 
 use skep::report::Report;
-use skep_policy::polls::placement::{Candidate, Options, Placed, plan};
+use skep_policy::ownership::placement::{Candidate, Options, Placed, plan};
 use skep_policy::rendezvous::hash_of;
 use std::collections::HashMap;
 

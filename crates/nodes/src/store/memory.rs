@@ -2,9 +2,9 @@
 
 use super::Hints;
 use skep_policy::ownership::{Hint, Reply, Request, Table};
+use skep_store::wall_ms;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 pub(super) const NAME: &str = "memory";
@@ -57,7 +57,7 @@ impl MemoryTable {
     pub(super) fn ask(&self, request: &Request) -> Reply {
         self.shared.calls.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
-        let (reply, hint) = state.table.apply(request, wall_clock_ms());
+        let (reply, hint) = state.table.apply(request, wall_ms());
         state.tell(&hint);
         reply
     }
@@ -88,9 +88,4 @@ impl State {
             wake.notify_one();
         }
     }
-}
-
-fn wall_clock_ms() -> i64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }

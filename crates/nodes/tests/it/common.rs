@@ -2,7 +2,7 @@
 
 use skep_nodes::{MemoryTable, PostgresTable, RedisTable, TableStore};
 use skep_policy::ownership::{
-    Answer, Ask, Caller, Epoch, Key, NodeRow, Reply, Request, Row, Seen, Status, Table,
+    Answer, Ask, Caller, Epoch, Key, Reply, Request, Row, Seen, Status, Table, Ticked,
 };
 use skep_store::{Database, PostgresOptions, RedisOptions};
 use skep_testkit::{PATIENCE, TestDatabase};
@@ -151,25 +151,13 @@ impl Asker {
 
     pub async fn tick(&mut self, caller: &mut Caller, since: u64, floor: u64) -> Ticked {
         match self.ask(tick(caller, since, floor)).await {
-            Answer::Ticked { seq, nodes, rows, upto, more, full, floor, alone } => {
-                caller.seq = seq;
-                Ticked { nodes, rows, upto, more, full, floor, alone }
+            Answer::Ticked(ticked) => {
+                caller.seq = ticked.seq;
+                ticked
             }
             other => panic!("{}: {other:?}", self.store.name()),
         }
     }
-}
-
-/// [`Answer::Ticked`] with names.
-#[derive(Debug)]
-pub struct Ticked {
-    pub nodes: Vec<NodeRow>,
-    pub rows: Vec<Row>,
-    pub upto: u64,
-    pub more: bool,
-    pub full: bool,
-    pub floor: u64,
-    pub alone: bool,
 }
 
 pub fn join(name: &str, instance: &str) -> Ask {

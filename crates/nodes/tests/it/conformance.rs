@@ -2,7 +2,7 @@
 
 use crate::common::{Asker, Fixture, epoch, join, keys_of, owners, tick};
 use skep_policy::ownership::{
-    Answer, Ask, Caller, PAGE_ROWS, Row, Seen, Status, TOMBSTONES_MAX, Token,
+    Answer, Ask, Caller, PAGE_ROWS, Row, Seen, Status, TOMBSTONES_MAX, Ticked, Token,
 };
 use std::collections::BTreeSet;
 
@@ -53,7 +53,9 @@ async fn each_renewal_gives_a_new_number_and_shows_everybody() {
             since: 0,
             floor: 0,
         };
-        let Answer::Ticked { nodes, .. } = asker.ask(ask).await else { panic!("no answer") };
+        let Answer::Ticked(Ticked { nodes, .. }) = asker.ask(ask).await else {
+            panic!("no answer")
+        };
         let said = (nodes[1].weight, nodes[1].status, &*nodes[1].info, &*nodes[1].instance);
         assert_eq!(said, (u32::MAX, Status::Draining, "zone: ä|b", "first"));
         let other = Caller { session: bee.session + 1, ..bee };

@@ -2,7 +2,7 @@
 
 use crate::common::Fixture;
 use skep_policy::ownership::{
-    Answer, Ask, Caller, Epoch, Key, Reply, Request, Seen, Status, Token,
+    Answer, Ask, Caller, Epoch, Key, Reply, Request, Seen, Status, Ticked, Token,
 };
 use skep_policy::{Chance, SeededChance};
 use skep_testkit::PATIENCE;
@@ -72,8 +72,8 @@ fn kind(answer: &Answer) -> &'static str {
         Answer::Stale => "stale",
         Answer::Joined { .. } => "joined",
         Answer::NameHeld { .. } => "held",
-        Answer::Ticked { full: true, .. } => "full",
-        Answer::Ticked { .. } => "ticked",
+        Answer::Ticked(Ticked { full: true, .. }) => "full",
+        Answer::Ticked(_) => "ticked",
         Answer::Rows(_) => "rows",
         Answer::Expired(true) => "expired",
         Answer::Expired(false) => "not expired",
@@ -282,7 +282,7 @@ impl Crowd {
         self.settled = reply.settled;
         let (name, session, seq) = match (&request.ask, &reply.answer) {
             (Ask::Join { name, .. }, Answer::Joined { session, seq }) => (name, *session, *seq),
-            (Ask::Tick { name, session, .. }, Answer::Ticked { seq, upto, floor, .. }) => {
+            (Ask::Tick { name, session, .. }, Answer::Ticked(Ticked { seq, upto, floor, .. })) => {
                 self.counter = self.counter.max(*upto);
                 self.floor = *floor;
                 (name, *session, *seq)

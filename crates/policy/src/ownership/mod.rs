@@ -2,7 +2,7 @@
 //!
 //! A node does not hold a lease for each thing it owns. It has one **session** in a table that all
 //! nodes share, and renews it with one small call per tick; what it owns are rows of that table
-//! that name its session. Three parts, none of which reads a clock or opens a socket:
+//! that name its session. Four parts, none of which reads a clock or opens a socket:
 //!
 //! ```text
 //!            Request                        Event, now
@@ -14,6 +14,8 @@
 //! * [`Table`] is what must be agreed on: an exact description of every store's behaviour, and the
 //!   store itself where all nodes live in one process.
 //! * [`Member`] is one node: it renews, watches the others, takes and gives.
+//! * [`placement`] says who should own each key. Every node computes it from the same facts and
+//!   comes to the same answer, so nobody has to be in charge.
 //! * [`Timing`] says how long trust lasts and how long one waits before calling another dead.
 //!
 //! Why two can never work on one key:
@@ -35,18 +37,19 @@
 
 mod guards;
 mod member;
+pub mod placement;
 mod protocol;
 mod table;
 mod timing;
 
 pub use guards::{Guard, Guards};
 pub use member::{
-    Effect, Event, Grant, Member, MemberOptions, News, NewsKind, Peer, Permit, Refusal, Standing,
-    Want,
+    Effect, Event, Grant, Loads, Member, MemberOptions, News, NewsKind, Peer, Permit, Refusal,
+    Standing, Want,
 };
 pub use protocol::{
     Answer, Ask, BATCH_MAX, Caller, Epoch, Hint, Key, NodeRow, PAGE_ROWS, Reply, Request, Row,
-    Seen, Status, Token,
+    Seen, Status, Ticked, Token,
 };
 pub use table::{TOMBSTONES_MAX, Table};
 pub use timing::{BadTiming, Timing};

@@ -233,30 +233,34 @@ pub enum Answer {
         instance: Arc<str>,
     },
     /// Renewed.
-    Ticked {
-        /// The new number.
-        seq: u64,
-        /// Every node, by name.
-        nodes: Vec<NodeRow>,
-        /// Rows changed since the counter asked about, oldest change first.
-        rows: Vec<Row>,
-        /// The counter up to which the rows are complete.
-        upto: u64,
-        /// Whether there are more rows after these.
-        more: bool,
-        /// Whether the requester must forget all rows it knows: these are from the beginning.
-        full: bool,
-        /// See [`Ask::Tick`].
-        floor: u64,
-        /// Whether there is no other node and can be none without this one hearing of it first.
-        alone: bool,
-    },
+    Ticked(Ticked),
     /// The rows of the keys asked about, as they are now, in the order asked.
     Rows(Vec<Row>),
     /// Whether the node was removed.
     Expired(bool),
     /// Done.
     Done,
+}
+
+/// What a renewal brings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ticked {
+    /// The new number.
+    pub seq: u64,
+    /// Every node, by name.
+    pub nodes: Vec<NodeRow>,
+    /// Rows changed since the counter asked about, oldest change first.
+    pub rows: Vec<Row>,
+    /// The counter up to which the rows are complete.
+    pub upto: u64,
+    /// Whether there are more rows after these.
+    pub more: bool,
+    /// Whether the requester must forget all rows it knows: these are from the beginning.
+    pub full: bool,
+    /// See [`Ask::Tick`].
+    pub floor: u64,
+    /// Whether there is no other node and can be none without this one hearing of it first.
+    pub alone: bool,
 }
 
 /// Who should look at the table now, because a change concerns them.

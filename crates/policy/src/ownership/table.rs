@@ -7,6 +7,7 @@
 use super::guards::{Guard, Guards};
 use super::protocol::{
     Answer, Ask, Caller, Epoch, Hint, Key, NodeRow, PAGE_ROWS, Reply, Request, Row, Seen, Status,
+    Ticked,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -300,7 +301,8 @@ impl Step<'_> {
             _ => life.counter,
         };
         let nodes = life.nodes.values().map(|node| node.row.clone()).collect();
-        Answer::Ticked { seq, nodes, rows, upto, more, full, floor: life.floor, alone }
+        let floor = life.floor;
+        Answer::Ticked(Ticked { seq, nodes, rows, upto, more, full, floor, alone })
     }
 
     fn as_caller(&mut self, caller: &Caller, work: impl FnOnce(&mut Self) -> Vec<Row>) -> Answer {

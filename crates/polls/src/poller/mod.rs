@@ -269,7 +269,7 @@ impl Worker for Poller {
         self.granted.notify_one();
     }
 
-    fn stop(&self, key: &Key, reason: &Reason) {
+    fn stop(&self, key: &Key, _: &Reason, leaving: bool) {
         let mut work = self.lock();
         let Some(assignment) = work.assignments.get_mut(key) else {
             drop(work);
@@ -283,8 +283,7 @@ impl Worker for Poller {
             assignment.phase = Phase::Idle;
         }
         let waits = assignment.unwritten > 0;
-        // Whoever leaves has little time.
-        if reason.rule == "leaving" && (polling || waits) {
+        if leaving && (polling || waits) {
             self.hurry(key.clone());
         }
         self.stop_if_done(&mut work, key);

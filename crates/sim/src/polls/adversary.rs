@@ -7,7 +7,7 @@ use super::agenda::{Letter, Trap, What};
 use super::plan::{Fault, MS, Plan, SECOND, between, nanos, once_in};
 use super::world::World;
 use skep_policy::Chance;
-use skep_policy::ownership::{Answer, Ask, Guard, Reply, Request};
+use skep_policy::ownership::{Answer, Ask, Guard, Reply, Request, Ticked};
 use std::time::Duration;
 
 /// What it is up to.
@@ -162,11 +162,13 @@ impl World {
             return Some(delay);
         }
         let index = usize::from(letter.process.node);
-        if let (Answer::Ticked { seq, .. }, Some(mirror)) = (&reply.answer, self.adversary.mirror) {
+        if let (Answer::Ticked(Ticked { seq, .. }), Some(mirror)) =
+            (&reply.answer, self.adversary.mirror)
+        {
             self.look_into(mirror, index, *seq);
         }
         match (&letter.body.ask, &reply.answer) {
-            (Ask::Tick { .. }, Answer::Ticked { .. }) if self.interferes(64) => {
+            (Ask::Tick { .. }, Answer::Ticked(_)) if self.interferes(64) => {
                 self.after_renewal(index, delay)
             }
             (Ask::Join { .. }, Answer::Joined { .. }) if self.interferes(3) => {

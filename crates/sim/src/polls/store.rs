@@ -2,7 +2,7 @@
 
 use super::node::Node;
 use super::plan::SECOND;
-use skep_policy::ownership::{Answer, Epoch, Guards, Hint, Reply, Request, Table};
+use skep_policy::ownership::{Answer, Epoch, Guards, Hint, Reply, Request, Table, Ticked};
 
 /// The wall clock at the beginning, so that its numbers look like those of a real one.
 const CLOCK_START_MS: i64 = 1_800_000_000_000;
@@ -71,7 +71,9 @@ impl Store {
         }
         match &reply.answer {
             Answer::Joined { seq, .. } => self.counter = self.counter.max(*seq),
-            Answer::Ticked { seq, upto, .. } => self.counter = self.counter.max(*seq).max(*upto),
+            Answer::Ticked(Ticked { seq, upto, .. }) => {
+                self.counter = self.counter.max(*seq).max(*upto)
+            }
             Answer::Rows(rows) => {
                 let last = rows.iter().map(|row| row.counter).max().unwrap_or(0);
                 self.counter = self.counter.max(last);

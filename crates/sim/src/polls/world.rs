@@ -6,10 +6,10 @@ use super::checks::Checks;
 use super::node::Node;
 use super::plan::{ENDPOINTS, Fault, MS, Plan, SECOND, between, once_in};
 use super::store::Store;
+use skep_policy::ownership::placement;
 use skep_policy::ownership::{
     Effect, Event, Guards, Hint, Member, MemberOptions, Reply, Request, Status, Want,
 };
-use skep_policy::polls::placement;
 use skep_policy::{Chance, SeededChance, Time};
 use std::time::Duration;
 

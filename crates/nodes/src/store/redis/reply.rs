@@ -1,6 +1,8 @@
 //! What the script answers, read strictly: a text in the wrong place is an error and nothing else.
 
-use skep_policy::ownership::{Answer, Ask, Epoch, Key, NodeRow, Reply, Request, Row, Status};
+use skep_policy::ownership::{
+    Answer, Ask, Epoch, Key, NodeRow, Reply, Request, Row, Status, Ticked,
+};
 use std::str::FromStr;
 
 /// Epoch, tag, settled, clock, and the answer as a kind and its parts.
@@ -67,7 +69,7 @@ impl<'a> Parts<'a> {
             rows.push(row(self.next()?.into(), self.next()?)?);
         }
         // Alone is who cannot be joined unheard, which no store between processes can promise.
-        Ok(Answer::Ticked { seq, nodes, rows, upto, more, full, floor, alone: false })
+        Ok(Answer::Ticked(Ticked { seq, nodes, rows, upto, more, full, floor, alone: false }))
     }
 
     fn end(&mut self) -> Result<(), String> {
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn a_bar_or_a_letter_of_two_bytes_in_a_node_is_no_trouble() {
         let ticked = said(&["ticked", "4", "4", "0", "0", "0", "1", "n", "1|4|1|online|5|a|ü|b|c"]);
-        let Ok(Answer::Ticked { nodes, .. }) = ticked else { panic!("{ticked:?}") };
+        let Ok(Answer::Ticked(Ticked { nodes, .. })) = ticked else { panic!("{ticked:?}") };
         assert_eq!((&*nodes[0].instance, &*nodes[0].info), ("a|ü|", "b|c"));
     }
 

@@ -1,27 +1,18 @@
 //! What a node makes of the table's answers.
 
 use super::super::guards::Guard;
-use super::super::protocol::{Answer, Epoch, Key, NodeRow, Reply, Row, Seen, Status, Token};
+use super::super::protocol::{
+    Answer, Epoch, Key, NodeRow, Reply, Row, Seen, Status, Ticked, Token,
+};
 use super::effects::{Effect, Grant, News, NewsKind};
+use super::rows::Owned;
 use super::{
-    GONE_MAX, Held, Member, NEVER, NameHeld, OnItsWay, Owned, Peer, Phase, RECENT_MAX, Sent,
-    Standing, Then,
+    GONE_MAX, Held, Member, NEVER, NameHeld, OnItsWay, Peer, Phase, RECENT_MAX, Sent, Standing,
+    Then,
 };
 use crate::{Reason, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What a renewal brought.
-struct Ticked {
-    seq: u64,
-    nodes: Vec<NodeRow>,
-    rows: Vec<Row>,
-    upto: u64,
-    more: bool,
-    full: bool,
-    floor: u64,
-    alone: bool,
-}
 
 impl Member {
     pub(super) fn answered(
@@ -53,10 +44,7 @@ impl Member {
             Answer::NameHeld { session, seq, instance } => {
                 self.name_is_held(now, session, seq, instance, effects);
             }
-            Answer::Ticked { seq, nodes, rows, upto, more, full, floor, alone } => {
-                let ticked = Ticked { seq, nodes, rows, upto, more, full, floor, alone };
-                self.ticked(now, way.sent, ticked, effects);
-            }
+            Answer::Ticked(ticked) => self.ticked(now, way.sent, ticked, effects),
             Answer::Rows(rows) => self.rows_answered(now, &way.what, rows, effects),
             Answer::Expired(removed) => self.expire_answered(now, &way.what, removed, effects),
             Answer::Done if matches!(way.what, Sent::Bye) => self.left(effects),
@@ -269,7 +257,7 @@ impl Member {
         let Row { session, counter, due, .. } = *row;
         let before = match counter {
             0 => self.rows.remove(&row.key),
-            _ => self.rows.insert(row.key.clone(), Owned { session, counter, due }),
+            _ => self.rows.insert(&row.key, Owned { session, counter, due }),
         };
         if before.is_none_or(|before| before.counter != counter) {
             self.remember_change(counter, &row.key);
@@ -395,7 +383,7 @@ impl Member {
                 _ => {
                     self.seen.counter = self.seen.counter.max(counter);
                     let owned = Owned { session, counter, due };
-                    self.rows.insert(row.key.clone(), owned);
+                    self.rows.insert(&row.key, owned);
                     self.remember_change(counter, &row.key);
                     if mine {
                         self.resume(now, &row.key, owned, effects);

@@ -86,8 +86,6 @@ pub enum Event {
         /// What travels with the ownership.
         due: i64,
     },
-    /// What the node tells the others about itself has changed.
-    Info(Arc<str>),
     /// The node is to give everything away and leave.
     Leave,
 }
@@ -110,6 +108,8 @@ pub enum Effect {
         key: Key,
         /// Why.
         reason: Reason,
+        /// Whether the node leaves, and has little time.
+        leaving: bool,
     },
     /// A key is no longer ours: whatever is being done on it must end now.
     Lost {

@@ -10,8 +10,10 @@ mod asking;
 mod clock;
 mod effects;
 mod planning;
+mod rows;
 
 pub use effects::{Effect, Event, Grant, MemberOptions, News, NewsKind, Permit, Refusal, Want};
+pub use rows::Loads;
 
 use super::guards::Guard;
 use super::protocol::{Epoch, Key, NodeRow, Seen, Status, Token};
@@ -19,6 +21,7 @@ use super::timing::Timing;
 use crate::{Reason, SeededChance, Time};
 use clock::StoreClock;
 use planning::Plan;
+use rows::Rows;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +85,7 @@ pub struct Member {
     peers: BTreeMap<Arc<str>, Peer>,
     /// Names of sessions that are gone, for telling who had a key before.
     gone: VecDeque<(u64, Arc<str>)>,
-    rows: BTreeMap<Key, Owned>,
+    rows: Rows,
     /// The last rows that changed, for those who look on.
     recent: VecDeque<(u64, Key)>,
     held: BTreeMap<Key, Held>,
@@ -95,14 +98,6 @@ pub struct Member {
     to_release: VecDeque<(Key, i64)>,
     to_forget: VecDeque<Key>,
     clock: StoreClock,
-}
-
-/// A row as last heard of.
-#[derive(Clone, Copy, Debug)]
-struct Owned {
-    session: u64,
-    counter: u64,
-    due: i64,
 }
 
 /// A key that somebody should own.
@@ -229,7 +224,7 @@ impl Member {
             name_held: None,
             peers: BTreeMap::new(),
             gone: VecDeque::new(),
-            rows: BTreeMap::new(),
+            rows: Rows::default(),
             recent: VecDeque::new(),
             held: BTreeMap::new(),
             wanted: BTreeMap::new(),
@@ -252,7 +247,6 @@ impl Member {
             Event::Answered { id, reply } => self.answered(now, id, reply, effects),
             Event::Wanted { kind, changes } => self.wanted_changed(kind, changes, effects),
             Event::Stopped { key, due } => self.stopped(&key, due),
-            Event::Info(info) => self.options.info = info,
             Event::Leave => self.leave(now, effects),
         }
         self.drop_what_ran_out(now, effects);
@@ -282,7 +276,7 @@ impl Member {
             wake = wake.min(dead_at);
         }
         if !self.settled {
-            wake = wake.min(self.epoch_heard_at + self.timing.silence());
+            wake = wake.min(self.settles_at());
         }
         wake
     }
@@ -372,18 +366,9 @@ impl Member {
         newer.map(|(counter, key)| (*counter, key, self.owner_of(key).map(|(name, _)| name)))
     }
 
-    /// How many keys of each kind every session owns, as far as this node knows.
-    pub fn loads(&self) -> BTreeMap<u64, BTreeMap<String, u64>> {
-        let mut loads: BTreeMap<u64, BTreeMap<String, u64>> = BTreeMap::new();
-        for (key, row) in self.rows.iter().filter(|(_, row)| row.session != 0) {
-            let kind = key.split('/').next().unwrap_or_default();
-            let of_session = loads.entry(row.session).or_default();
-            match of_session.get_mut(kind) {
-                Some(count) => *count += 1,
-                None => drop(of_session.insert(kind.to_owned(), 1)),
-            }
-        }
-        loads
+    /// How many keys of each kind a session owns, as far as this node knows.
+    pub fn loads_of(&self, session: u64) -> Option<&Loads> {
+        self.rows.loads_of(session)
     }
 
     /// The store's wall clock now, as far as this node knows it.
@@ -420,7 +405,8 @@ impl Member {
         match held.phase {
             Phase::Working => {
                 held.phase = Phase::Stopping(then);
-                effects.push(Effect::Stop { key: key.clone(), reason });
+                let leaving = then == Then::Leave;
+                effects.push(Effect::Stop { key: key.clone(), reason, leaving });
                 if !self.options.guards.stands(Guard::DrainFirst) {
                     self.stopped(key, 0);
                 }

@@ -1,9 +1,10 @@
-//! What a node should take and give, by [`crate::polls::placement`].
+//! What a node should take and give, by [`crate::ownership::placement`].
 
 use super::super::protocol::{Key, Status};
 use super::effects::Effect;
+use super::rows::kind_of;
 use super::{Member, NEVER, Peer, Phase, Standing, Then};
-use crate::polls::placement::{self, Candidate, Placed};
+use crate::ownership::placement::{self, Candidate, Placed};
 use crate::rendezvous::Ranking;
 use crate::{Reason, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -156,7 +157,7 @@ impl Member {
             self.wanted.range(first.clone()..).take_while(|(key, _)| key.starts_with(&*first));
         // All three are in the order of their keys: walking them together is much cheaper than
         // looking each key up.
-        let mut rows = Beside::new(self.rows.range(first.clone()..));
+        let mut rows = Beside::new(self.rows.from(&first));
         let mut held = Beside::new(self.held.range(first.clone()..));
         for (key, want) in of_kind {
             let owner = rows.at(key).and_then(|row| index.get(&row.session)).copied();
@@ -175,10 +176,8 @@ impl Member {
     }
 
     fn give_up_what_nobody_wants(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        let unwanted = |key: &Key| {
-            let kind = key.split('/').next().unwrap_or_default();
-            self.kinds.contains(kind) && !self.wanted.contains_key(key)
-        };
+        let unwanted =
+            |key: &Key| self.kinds.contains(kind_of(key)) && !self.wanted.contains_key(key);
         let ours: Vec<Key> = self
             .held
             .iter()
