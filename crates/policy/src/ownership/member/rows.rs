@@ -15,8 +15,8 @@ pub(super) struct Owned {
 /// How many keys of each kind.
 pub type Loads = BTreeMap<String, u64>;
 
-/// The rows by key. How much each session owns is counted along: those who look on ask every second,
-/// and there may be a hundred thousand rows.
+/// The rows by key. How much each session owns is counted along: those who look on ask every
+/// second, and there may be a hundred thousand rows.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     by_key: BTreeMap<Key, Owned>,
