@@ -106,8 +106,8 @@ impl Grid {
         self.following(now_ms, last, since_ms.min(now_ms), "interval-changed")
     }
 
-    /// The last slot that was polled, in the numbers of this grid, for an endpoint that was polled at
-    /// `last_at_ms` on another. What [`Grid::after`] says follows from it.
+    /// The last slot that was polled, in the numbers of this grid, for an endpoint that was polled
+    /// at `last_at_ms` on another. What [`Grid::after`] says follows from it.
     pub fn last_done_at(&self, now_ms: i64, last_at_ms: i64, since_ms: i64) -> i64 {
         self.after(now_ms, last_at_ms, since_ms).chosen.slot.saturating_sub(1)
     }

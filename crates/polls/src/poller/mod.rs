@@ -212,8 +212,8 @@ impl Assignment {
         endpoint.grid.next(now_ms, self.last_done, self.since_ms)
     }
 
-    /// A slot that was polled when the endpoint was `before`, in the numbers it has now: a change of
-    /// the interval changes them all.
+    /// A slot that was polled when the endpoint was `before`, in the numbers it has now: a change
+    /// of the interval changes them all.
     fn on_grid(&self, endpoint: &Endpoint, before: &Endpoint, slot: i64, now_ms: i64) -> i64 {
         if endpoint.grid == before.grid {
             return slot;

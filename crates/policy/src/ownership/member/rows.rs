@@ -99,7 +99,8 @@ mod tests {
         ) {
             let mut rows = Rows::default();
             for (name, session) in steps {
-                let key: Key = format!("{}/{name}", ["poll", "queue"][usize::from(name % 2)]).into();
+                let kind = ["poll", "queue"][usize::from(name % 2)];
+                let key: Key = format!("{kind}/{name}").into();
                 match session {
                     Some(session) => drop(rows.insert(&key, Owned { session, counter: 1, due: 0 })),
                     None => drop(rows.remove(&key)),
