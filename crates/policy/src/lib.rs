@@ -38,6 +38,7 @@ pub mod polls;
 pub mod pools;
 mod reason;
 pub mod rendezvous;
+pub mod sessions;
 pub mod throttle;
 mod time;
 
