@@ -33,7 +33,7 @@ impl MemoryTable {
         MemoryTable { shared: Arc::new(shared) }
     }
 
-    pub(super) fn ask(&self, ask: &Ask) -> Answer {
+    pub(crate) fn ask(&self, ask: &Ask) -> Answer {
         let elapsed = u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let reply = {
             let mut fleet = self.shared.fleet.lock().unwrap_or_else(PoisonError::into_inner);
