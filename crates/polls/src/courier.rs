@@ -3,8 +3,8 @@
 use crate::publish::Publish;
 use crate::registry::Registry;
 use crate::store::ResultRow;
+use prometheus_client::metrics::counter::Counter;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -25,18 +25,13 @@ pub struct Courier {
     registry: Arc<Registry>,
     waiting: Mutex<VecDeque<(String, ResultRow)>>,
     arrived: Notify,
-    dropped: AtomicU64,
+    dropped: Counter,
 }
 
 impl Courier {
-    pub fn new(publish: Arc<dyn Publish>, registry: Arc<Registry>) -> Self {
-        Courier {
-            publish,
-            registry,
-            waiting: Mutex::default(),
-            arrived: Notify::new(),
-            dropped: AtomicU64::new(0),
-        }
+    /// Counts those it drops in `dropped`.
+    pub fn new(publish: Arc<dyn Publish>, registry: Arc<Registry>, dropped: Counter) -> Self {
+        Courier { publish, registry, waiting: Mutex::default(), arrived: Notify::new(), dropped }
     }
 
     /// Takes an accepted result along, if its endpoint wants that.
@@ -47,7 +42,7 @@ impl Courier {
         waiting.push_back((queue, row.clone()));
         if waiting.len() > WAITING_MAX {
             waiting.pop_front();
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.dropped.inc();
         }
         drop(waiting);
         self.arrived.notify_one();
@@ -55,7 +50,7 @@ impl Courier {
 
     /// Results that were dropped, because their queue did not take them.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.dropped.get()
     }
 
     /// Publishes until `stop` is cancelled, and then what is left.
@@ -91,7 +86,7 @@ impl Courier {
                 () = stop.cancelled() => {}
             }
         }
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.dropped.inc();
         tracing::warn!(queue, endpoint = row.id, "a result could not be published");
     }
 }

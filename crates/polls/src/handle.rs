@@ -105,6 +105,9 @@ type Owned = (Arc<Endpoint>, Option<(Arc<str>, Token)>);
 /// Owners that are looked up in one go.
 const OWNERS_AT_ONCE: usize = 1_000;
 
+/// Lines of an import that are read before others may work on this thread.
+const LINES_AT_ONCE: usize = 256;
+
 /// Failing endpoints that are looked at for one page.
 const FAILING_MAX: u32 = 10_000;
 
@@ -139,10 +142,12 @@ impl Polls {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let registry = Arc::new(Registry::default());
+        let courier = publish
+            .clone()
+            .map(|publish| Courier::new(publish, registry.clone(), metrics.unpublished.clone()));
         let poller =
             Poller::new(nodes.clone(), registry.clone(), prober, options.clone(), metrics, clock);
         nodes.register(crate::registry::KIND, poller.clone());
-        let courier = publish.clone().map(|publish| Courier::new(publish, registry.clone()));
         let inner = Inner { db, nodes, registry, poller, hub, courier, options, publish };
         Polls { inner: Arc::new(inner) }
     }
@@ -205,10 +210,14 @@ impl Polls {
     pub async fn import(&self, text: &[u8], partial: bool) -> Result<ImportReport, ChangeError> {
         let mut wrong = Vec::new();
         let mut good = Vec::new();
-        for (line, parsed) in crate::spec::import(text, self.inner.nodes.timing()) {
+        let lines = crate::spec::import(text, self.inner.nodes.timing());
+        for (count, (line, parsed)) in (1_usize..).zip(lines) {
             match parsed.and_then(|spec| self.can_publish(&spec).map(|()| spec)) {
                 Ok(spec) => good.push(new_endpoint(&spec)),
                 Err(problems) => wrong.push((line, problems)),
+            }
+            if count.is_multiple_of(LINES_AT_ONCE) {
+                tokio::task::yield_now().await;
             }
         }
         if !wrong.is_empty() && !partial {
@@ -257,8 +266,8 @@ impl Polls {
     /// Every endpoint that is polled with its owner, by id.
     pub fn owners(&self) -> Vec<(Arc<str>, Option<Arc<str>>)> {
         let ids: Vec<(Arc<str>, _)> = {
-            let all = self.inner.registry.read();
-            let polled = all.iter().filter(|(_, one)| !one.spec.paused);
+            let known = self.inner.registry.read();
+            let polled = known.by_id().iter().filter(|(_, one)| !one.spec.paused);
             polled.map(|(id, one)| (id.clone(), one.key.clone())).collect()
         };
         // In pieces, because it holds up whoever wants to poll.
@@ -286,10 +295,7 @@ impl Polls {
 
     /// How polling goes on this node.
     pub fn now(&self) -> PollsNow {
-        let (endpoints, paused) = {
-            let all = self.inner.registry.read();
-            (all.len(), all.values().filter(|one| one.spec.paused).count())
-        };
+        let (endpoints, paused) = self.inner.registry.counts();
         let (owned, in_flight) = self.inner.poller.now();
         let waiting = self.inner.poller.outbox.len();
         let unpublished = self.inner.courier.as_ref().map_or(0, Courier::dropped);
@@ -331,7 +337,8 @@ impl Polls {
         limit: usize,
     ) -> (Vec<Owned>, usize) {
         let found: Vec<Arc<Endpoint>> = {
-            let all = self.inner.registry.read();
+            let known = self.inner.registry.read();
+            let all = known.by_id();
             match among {
                 None => all.values().filter(|one| filter.fits(one)).cloned().collect(),
                 Some(ids) => {

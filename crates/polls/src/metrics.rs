@@ -22,6 +22,7 @@ pub struct PollsMetrics {
     pub(crate) owned: Gauge,
     pub(crate) in_flight: Gauge,
     pub(crate) waiting: Gauge,
+    pub(crate) unpublished: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,6 +56,7 @@ impl Default for PollsMetrics {
             owned: Gauge::default(),
             in_flight: Gauge::default(),
             waiting: Gauge::default(),
+            unpublished: Counter::default(),
         }
     }
 }
@@ -99,6 +101,11 @@ impl PollsMetrics {
             "skep_poll_results_waiting",
             "Results that wait to be written",
             self.waiting.clone(),
+        );
+        registry.register(
+            "skep_poll_unpublished",
+            "Results that could not be published to their queues",
+            self.unpublished.clone(),
         );
     }
 

@@ -7,7 +7,7 @@ use skep_policy::polls::schedule::Grid;
 use skep_policy::rendezvous::hash_of;
 use skep_store::{Database, StoreError};
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
 /// The kind of the keys that stand for endpoints.
@@ -107,10 +107,36 @@ pub struct Difference {
     pub changed: Vec<Arc<Endpoint>>,
 }
 
+/// The endpoints, and how many of them are paused: that is asked for every second.
+#[derive(Debug, Default)]
+pub struct Known {
+    by_id: BTreeMap<Arc<str>, Arc<Endpoint>>,
+    paused: usize,
+}
+
+impl Known {
+    /// All of them.
+    pub fn by_id(&self) -> &BTreeMap<Arc<str>, Arc<Endpoint>> {
+        &self.by_id
+    }
+
+    fn insert(&mut self, endpoint: Arc<Endpoint>) {
+        self.paused += usize::from(endpoint.spec.paused);
+        let before = self.by_id.insert(endpoint.spec.id.as_str().into(), endpoint);
+        self.paused -= usize::from(before.is_some_and(|before| before.spec.paused));
+    }
+
+    fn remove(&mut self, id: &str) -> Option<Arc<Endpoint>> {
+        let before = self.by_id.remove(id)?;
+        self.paused -= usize::from(before.spec.paused);
+        Some(before)
+    }
+}
+
 /// The copy.
 #[derive(Debug, Default)]
 pub struct Registry {
-    endpoints: RwLock<BTreeMap<Arc<str>, Arc<Endpoint>>>,
+    known: RwLock<Known>,
     seen: tokio::sync::Mutex<Seen>,
 }
 
@@ -124,12 +150,11 @@ impl Registry {
             if changes.full {
                 self.forget_all(&mut difference);
             }
-            let last = changes.records.len() < PAGE as usize;
             for record in &changes.records {
                 self.learn(record, &mut difference);
             }
             *seen = changes.seen;
-            if last {
+            if !changes.more {
                 return Ok(difference);
             }
         }
@@ -137,37 +162,40 @@ impl Registry {
 
     /// An endpoint.
     pub fn get(&self, id: &str) -> Option<Arc<Endpoint>> {
-        self.read().get(id).cloned()
+        self.read().by_id.get(id).cloned()
     }
 
-    /// All endpoints by id.
-    pub fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Arc<Endpoint>>> {
-        self.endpoints.read().unwrap_or_else(PoisonError::into_inner)
+    /// How many endpoints there are, and how many of them are paused.
+    pub fn counts(&self) -> (usize, usize) {
+        let known = self.read();
+        (known.by_id.len(), known.paused)
+    }
+
+    /// All endpoints.
+    pub fn read(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forget_all(&self, difference: &mut Difference) {
-        let mut all = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
-        for endpoint in std::mem::take(&mut *all).into_values() {
+        let before = std::mem::take(&mut *self.write());
+        for endpoint in before.by_id.into_values() {
             difference.wanted.push((endpoint.key.clone(), None));
         }
     }
 
     fn learn(&self, record: &Record, difference: &mut Difference) {
         let endpoint = (!record.deleted).then(|| Endpoint::from_record(record)).flatten();
-        let mut all = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
-        let before = match &endpoint {
-            None => all.remove(&*record.id),
-            Some(_) => None,
-        };
         let Some(endpoint) = endpoint.map(Arc::new) else {
-            drop(all);
-            if before.is_some() {
+            if self.write().remove(&record.id).is_some() {
                 difference.wanted.push((key_of(&record.id), None));
             }
             return;
         };
-        all.insert(record.id.as_str().into(), endpoint.clone());
-        drop(all);
+        self.write().insert(endpoint.clone());
         let key = endpoint.key.clone();
         if endpoint.spec.paused {
             difference.wanted.push((key, None));
@@ -175,5 +203,53 @@ impl Registry {
             difference.wanted.push((key, Some(Want { weight: endpoint.spec.weight })));
             difference.changed.push(endpoint);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str, paused: bool, deleted: bool) -> Record {
+        let spec = serde_json::json!({ "id": id, "url": "http://h/" });
+        let spec = Spec::parse(&spec, &skep_policy::ownership::Timing::default());
+        let spec = serde_json::json!(spec.expect("is an endpoint")).to_string();
+        Record {
+            id: id.to_owned(),
+            number: 1,
+            born: 1,
+            version: 1,
+            spec: if deleted { String::new() } else { spec },
+            paused,
+            deleted,
+            created_at_ms: 0,
+            updated_at_ms: 0,
+            asked_at_ms: 0,
+        }
+    }
+
+    #[test]
+    fn paused_endpoints_are_counted_whatever_becomes_of_them() {
+        let (registry, mut difference) = (Registry::default(), Difference::default());
+        let steps = [
+            (record("a", true, false), (1, 1)),
+            (record("b", false, false), (2, 1)),
+            (record("a", true, false), (2, 1)),
+            (record("b", true, false), (2, 2)),
+            (record("a", false, false), (2, 1)),
+            (record("c", false, true), (2, 1)),
+            (record("b", true, true), (1, 0)),
+            (record("b", true, true), (1, 0)),
+            (record("b", true, false), (2, 1)),
+        ];
+        for (record, expected) in steps {
+            registry.learn(&record, &mut difference);
+            assert_eq!(registry.counts(), expected, "{record:?}");
+            let known = registry.read();
+            let paused = known.by_id().values().filter(|one| one.spec.paused).count();
+            assert_eq!((known.by_id().len(), paused), expected);
+        }
+        registry.forget_all(&mut difference);
+        assert_eq!(registry.counts(), (0, 0));
     }
 }

@@ -1,4 +1,5 @@
-//! An hour in which nothing happens: nothing moves, and nobody asks more than once a tick.
+//! An hour in which nothing happens: nothing moves, nobody asks more than once a tick, and whoever
+//! is alone does not ask at all.
 
 use skep_policy::Time;
 use skep_policy::ownership::{Effect, Event, Key, Member, MemberOptions, Table, Want};
@@ -36,45 +37,69 @@ fn run(member: &mut Member, table: &mut Table, now: Time, event: Event, done: &m
     }
 }
 
+/// Some nodes that want the same keys.
+struct World {
+    table: Table,
+    members: Vec<Member>,
+    now: Time,
+    done: Done,
+}
+
+impl World {
+    fn new(table: Table, nodes: u64, keys: usize) -> Self {
+        let member = |number| {
+            let name = format!("node-{number}");
+            Member::new(MemberOptions::new(&name, &format!("{name}-once")), number)
+        };
+        let members = (0..nodes).map(member).collect();
+        let mut world = World { table, members, now: Time::ZERO, done: Done::default() };
+        let wanted: Vec<(Key, Option<Want>)> = (0..keys)
+            .map(|number| (format!("poll/ep-{number:03}").into(), Some(Want { weight: 1 })))
+            .collect();
+        world.tell_all(&Event::Wanted { kind: "poll".to_owned(), changes: wanted });
+        world
+    }
+
+    fn tell_all(&mut self, event: &Event) {
+        for member in &mut self.members {
+            run(member, &mut self.table, self.now, event.clone(), &mut self.done);
+        }
+    }
+
+    /// Lets so much time pass, and says what was done since the last time.
+    fn pass(&mut self, span: Duration) -> Done {
+        let end = self.now + span;
+        while self.now < end {
+            self.now = self.now + STEP;
+            self.tell_all(&Event::Wake);
+        }
+        std::mem::take(&mut self.done)
+    }
+
+    fn held(&self) -> Vec<usize> {
+        self.members.iter().map(Member::held_count).collect()
+    }
+}
+
 #[test]
 fn in_an_hour_without_faults_nothing_moves_and_each_node_makes_one_call_a_second() {
     for nodes in [1, 3, 7] {
-        let mut table = Table::shared(1);
-        let mut members: Vec<Member> = (0..nodes)
-            .map(|number| {
-                let name = format!("node-{number}");
-                Member::new(MemberOptions::new(&name, &format!("{name}-once")), number)
-            })
-            .collect();
-        let wanted: Vec<(Key, Option<Want>)> = (0..200)
-            .map(|number| (format!("poll/ep-{number:03}").into(), Some(Want { weight: 1 })))
-            .collect();
-        let (mut now, mut done) = (Time::ZERO, Done::default());
-        for member in &mut members {
-            let wanted = Event::Wanted { kind: "poll".to_owned(), changes: wanted.clone() };
-            run(member, &mut table, now, wanted, &mut done);
-        }
-        while now < Time::ZERO + SETTLED {
-            now = now + STEP;
-            for member in &mut members {
-                run(member, &mut table, now, Event::Wake, &mut done);
-            }
-        }
-        let held: Vec<usize> = members.iter().map(Member::held_count).collect();
+        let mut world = World::new(Table::shared(1), nodes, 200);
+        world.pass(SETTLED);
+        let held = world.held();
         assert_eq!(held.iter().sum::<usize>(), 200, "{held:?}");
-        assert!(
-            held.iter()
-                .max()
-                .zip(held.iter().min())
-                .is_some_and(|(most, least)| { most - least <= 1 })
-        );
-        done = Done::default();
-        while now < Time::ZERO + SETTLED + HOUR {
-            now = now + STEP;
-            for member in &mut members {
-                run(member, &mut table, now, Event::Wake, &mut done);
-            }
-        }
+        let ends = held.iter().max().zip(held.iter().min());
+        assert!(ends.is_some_and(|(most, least)| most - least <= 1), "{held:?}");
+        let done = world.pass(HOUR);
         assert_eq!(done, Done { calls: nodes * HOUR.as_secs(), moves: 0 }, "{nodes} nodes");
     }
+}
+
+#[test]
+fn in_an_hour_alone_a_node_over_an_embedded_table_makes_no_call() {
+    let mut world = World::new(Table::embedded(1), 1, 200);
+    let first = world.pass(SETTLED);
+    assert_eq!((world.held(), first.moves), (vec![200], 200));
+    assert_eq!(world.pass(HOUR), Done::default());
+    assert_eq!(world.held(), [200]);
 }

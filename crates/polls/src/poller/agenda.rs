@@ -13,6 +13,9 @@ pub(super) struct Entry {
     pub(super) key: Key,
 }
 
+/// Void entries that may stay in any case.
+const VOID_MAX: usize = 256;
+
 /// Entries by their time.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
@@ -37,6 +40,28 @@ impl Agenda {
         self.entries.peek().map(|Reverse(entry)| entry.at_ms)
     }
 
+    /// Forgets the entries that are not `alive`, if there are many more than `expected`. Otherwise
+    /// those of endpoints with long intervals would stay until their time, however often such an
+    /// endpoint is changed or given away. Rare enough to cost little for each entry.
+    pub(super) fn compact(&mut self, expected: usize, alive: impl Fn(&Entry) -> bool) {
+        if self.entries.len() > 2 * expected + VOID_MAX {
+            self.entries.retain(|Reverse(entry)| alive(entry));
+            self.entries.shrink_to(2 * expected + VOID_MAX);
+        }
+    }
+
+    /// The entries of one endpoint.
+    #[cfg(test)]
+    pub(super) fn clone_of(&self, key: &Key) -> Vec<Entry> {
+        let entries = self.entries.iter().map(|Reverse(entry)| entry);
+        entries.filter(|entry| entry.key == *key).cloned().collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) fn clear(&mut self) {
         self.entries.clear();
     }
@@ -58,5 +83,23 @@ mod tests {
         assert_eq!(due, [10, 20]);
         agenda.clear();
         assert_eq!(agenda.next_at(), None);
+    }
+
+    #[test]
+    fn void_entries_are_forgotten_once_they_are_many_and_the_others_keep_their_order() {
+        let mut agenda = Agenda::default();
+        let most = 2 * 3 + VOID_MAX as u64;
+        for turn in 0..most {
+            let at = 1_000 - turn as i64;
+            agenda.add(at, at, "a".into(), turn);
+        }
+        let newest = |entry: &Entry| entry.turn + 3 >= most;
+        agenda.compact(3, newest);
+        assert_eq!(agenda.len() as u64, most, "it is not worth it yet");
+        agenda.add(5_000, 5_000, "a".into(), most);
+        agenda.compact(3, newest);
+        let left: Vec<u64> =
+            std::iter::from_fn(|| agenda.take_due(9_000)).map(|e| e.turn).collect();
+        assert_eq!(left, [most - 1, most - 2, most - 3, most]);
     }
 }

@@ -60,13 +60,14 @@ impl Poller {
         while let Some(entry) = work.agenda.take_due(now_ms) {
             self.begin(&mut work, entry);
         }
+        work.forget_void_entries();
         work.agenda.next_at().map_or(LOOK, |at_ms| span(at_ms - now_ms))
     }
 
     fn begin(self: &Arc<Self>, work: &mut Work, entry: agenda::Entry) {
         let agenda::Entry { at_ms, slot, turn, key } = entry;
         let Some(assignment) = work.assignments.get_mut(&key) else { return };
-        if assignment.turn != turn || !matches!(assignment.phase, Phase::Waiting) {
+        if assignment.turn != turn || !assignment.is_waiting() {
             return;
         }
         let (Some(endpoint), Some(prepared)) = (&assignment.endpoint, &assignment.prepared) else {
@@ -308,7 +309,22 @@ impl Poller {
     }
 }
 
+impl Work {
+    /// An endpoint that waits has one entry that is not due and counts; others have none.
+    fn forget_void_entries(&mut self) {
+        let Work { assignments, agenda, .. } = self;
+        agenda.compact(assignments.len(), |entry| {
+            let assignment = assignments.get(&entry.key);
+            assignment.is_some_and(|found| found.turn == entry.turn && found.is_waiting())
+        });
+    }
+}
+
 impl Assignment {
+    fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting)
+    }
+
     /// The last slot that was polled, from what the database knows and what came with the endpoint:
     /// the database may not have the last result yet.
     fn known_last(
@@ -347,3 +363,6 @@ impl Drop for Unfinished<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,14 +7,17 @@ use std::collections::HashMap;
 
 /// Reads JSON lines: each line's number, from 1, and its endpoint or what is wrong with it. Empty
 /// lines are skipped. An id that an earlier line has already is a problem of the later one.
-pub fn import(text: &[u8], limits: &Timing) -> Vec<(usize, Result<Spec, Vec<Problem>>)> {
+///
+/// A line is read when it is asked for, so that whoever has many can let others work between them.
+pub fn import(
+    text: &[u8],
+    limits: &Timing,
+) -> impl Iterator<Item = (usize, Result<Spec, Vec<Problem>>)> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut seen: HashMap<String, usize> = HashMap::new();
     let lines = text.split(|byte| *byte == b'\n').enumerate();
     let filled = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
-    filled
-        .map(|(position, line)| (position + 1, read(line, position + 1, &mut seen, limits)))
-        .collect()
+    filled.map(move |(position, line)| (position + 1, read(line, position + 1, &mut seen, limits)))
 }
 
 fn read(
@@ -64,7 +67,7 @@ mod tests {
                 format!("{line} {}", all.join(" | "))
             }
         };
-        import(text, &Timing::default()).into_iter().map(show).collect()
+        import(text, &Timing::default()).map(show).collect()
     }
 
     #[test]

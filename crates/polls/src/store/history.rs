@@ -104,18 +104,6 @@ pub async fn changes(db: &Database, seen: Seen, limit: u32) -> Result<Changes, S
     })
 }
 
-/// The registry's version; it grows with every change.
-pub async fn version(db: &Database) -> Result<i64, StoreError> {
-    const SQL: &str = "SELECT version FROM skep_polls";
-    let found: Vec<i64> = match db {
-        Database::Sqlite(store) => sqlite::ask(store, SQL, [], |row| row.get(0)).await?,
-        Database::Postgres(store) => {
-            postgres::ask(store, SQL, &[]).await?.iter().map(|row| row.get(0)).collect()
-        }
-    };
-    Ok(found.first().copied().unwrap_or(0))
-}
-
 /// One endpoint.
 pub async fn find(db: &Database, id: &str) -> Result<Option<Record>, StoreError> {
     const SQL: &str = "

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   registry   create, replace, import, set_paused, delete   each change has a version of its own
-//!   follow     changes, version, find                        copies that nodes keep up to date
+//!   follow     changes, find                                 copies that nodes keep up to date
 //!   reports    announce, record                              guarded by tokens that only grow
 //!   history    results, moves, states, summary
 //! ```
@@ -23,7 +23,7 @@ mod sqlite;
 
 pub use history::{
     Changes, Seen, Summary, changes, failing, find, last_epoch, moves, next_epoch, results, states,
-    summary, version,
+    summary,
 };
 pub use registry::{
     CreateError, ImportError, Imported, ReplaceError, ask_now, create, delete, forget_deleted,

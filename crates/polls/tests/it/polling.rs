@@ -1,24 +1,28 @@
 //! A node that polls, in this process: what is published, what is refused, what is given back.
 
 use crate::store::sqlite as embedded;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use serde_json::json;
 use skep_nodes::{MemoryTable, Nodes, NodesMetrics, TableStore, options_for};
 use skep_polls::{
     ChangeError, Hub, Polls, PollsMetrics, PollsOptions, Prober, Publish, store as polls_store,
 };
 use skep_store::{BootClock, Database};
-use skep_testkit::{Folder, PATIENCE, Receiver};
+use skep_testkit::{Folder, PATIENCE, Receiver, eventually};
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Takes results of every queue but `full`, each only at the second attempt.
+/// Takes results of every queue but `full`, each only at the second attempt. There is no `nowhere`.
 #[derive(Default)]
 struct Queues {
     tried: Mutex<HashMap<String, u32>>,
-    taken: Mutex<Vec<(String, String, serde_json::Value)>>,
+    taken: watch::Sender<Vec<(String, String, serde_json::Value)>>,
 }
 
 impl Publish for Queues {
@@ -36,19 +40,31 @@ impl Publish for Queues {
             let mut tried = self.tried.lock().expect("not poisoned");
             let count = tried.entry(id.to_owned()).or_default();
             *count += 1;
-            if *count == 1 {
+            if *count == 1 || queue == "full" {
                 return Err("try again".to_owned());
             }
             let entry = (queue.to_owned(), id.to_owned(), body);
-            self.taken.lock().expect("not poisoned").push(entry);
+            self.taken.send_modify(|taken| taken.push(entry));
             Ok(())
         })
+    }
+}
+
+impl Queues {
+    /// Waits for so many results in a queue.
+    async fn has_taken(&self, queue: &str, count: usize) {
+        let mut taken = self.taken.subscribe();
+        let there = taken
+            .wait_for(|taken| taken.iter().filter(|(name, ..)| name == queue).count() >= count);
+        let there = tokio::time::timeout(PATIENCE, there).await.expect("they come");
+        there.expect("the queues are there");
     }
 }
 
 /// A node over an embedded database.
 struct Rig {
     polls: Polls,
+    metrics: PollsMetrics,
     nodes: Nodes,
     stop_nodes: CancellationToken,
     stop_polls: CancellationToken,
@@ -74,6 +90,7 @@ impl Rig {
         options.cooldown = Duration::ZERO;
         let store = TableStore::Memory(table.clone());
         let nodes = Nodes::new(options, store, NodesMetrics::default(), clock.clone());
+        let metrics = PollsMetrics::default();
         let polls = Polls::new(
             db.clone(),
             nodes.clone(),
@@ -81,7 +98,7 @@ impl Rig {
             Prober::new().expect("can poll"),
             publish,
             PollsOptions::default(),
-            PollsMetrics::default(),
+            metrics.clone(),
             clock,
         );
         let (stop_nodes, stop_polls) = (CancellationToken::new(), CancellationToken::new());
@@ -89,7 +106,7 @@ impl Rig {
         let running = async move { skep_nodes::run(of_nodes, token).await.expect("runs") };
         let (token, of_polls) = (stop_polls.clone(), polls.clone());
         let tasks = vec![tokio::spawn(running), tokio::spawn(skep_polls::run(of_polls, token))];
-        Rig { polls, nodes, stop_nodes, stop_polls, tasks }
+        Rig { polls, metrics, nodes, stop_nodes, stop_polls, tasks }
     }
 
     async fn stop(self) {
@@ -101,12 +118,11 @@ impl Rig {
     }
 }
 
-async fn until(what: &str, check: impl AsyncFn() -> bool) {
-    let began = Instant::now();
-    while !check().await {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+/// Waits for a node to own so many endpoints, of which there is no signal. The node works on the
+/// runtime's threads, this waits on that of the test.
+fn owns(rig: &Rig, count: usize) {
+    let look = || (rig.polls.now().owned == count).then_some(());
+    eventually(&format!("it owns {count}"), look);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,13 +139,10 @@ async fn each_accepted_result_is_published_once_although_it_was_tried_twice() {
     let nowhere = json!({ "id": "cart", "url": target.url(), "publish_to": "nowhere" });
     let refused = rig.polls.create(&nowhere).await.expect_err("there is no such queue");
     assert!(matches!(&refused, ChangeError::Bad(flaws) if flaws[0].field == "publish_to"));
-    until("two results are published", async || {
-        queues.taken.lock().expect("not poisoned").len() >= 2
-    })
-    .await;
+    queues.has_taken("results", 2).await;
     rig.stop().await;
     let kept = polls_store::results(&db, "shop", 100).await.expect("reads");
-    let mut taken = queues.taken.lock().expect("not poisoned").clone();
+    let mut taken = queues.taken.borrow().clone();
     taken.reverse();
     let ids: Vec<String> = kept
         .iter()
@@ -140,7 +153,30 @@ async fn each_accepted_result_is_published_once_although_it_was_tried_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn alone_a_node_makes_no_calls_and_shares_when_another_comes() {
+async fn a_result_that_its_queue_does_not_take_is_counted() {
+    let folder = Folder::new("polling");
+    let db = embedded(&folder).await;
+    let (table, hub) = (MemoryTable::embedded(1), Arc::new(Hub::default()));
+    let queues = Arc::new(Queues::default());
+    let rig = Rig::start_with(&db, &table, &hub, "a", Some(queues.clone()));
+    let target = Receiver::start(0, &[200]);
+    let endpoint = json!({ "id": "shop", "url": target.url(), "interval": "1s",
+                           "publish_to": "full" });
+    rig.polls.create(&endpoint).await.expect("is created");
+    let tried = || (!queues.tried.lock().expect("not poisoned").is_empty()).then_some(());
+    eventually("a result is tried", tried);
+    let (polls, metrics) = (rig.polls.clone(), rig.metrics.clone());
+    rig.stop().await;
+    let kept = polls_store::results(&db, "shop", 100).await.expect("reads").len();
+    assert_eq!(polls.now().unpublished, kept as u64, "all of them, now that the node has stopped");
+    let (mut registry, mut text) = (Registry::default(), String::new());
+    metrics.register(&mut registry);
+    encode(&mut text, &registry).expect("is text");
+    assert!(text.contains(&format!("\nskep_poll_unpublished_total {kept}\n")), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_shares_when_another_comes_and_has_all_again_when_it_goes() {
     let folder = Folder::new("polling");
     let db = embedded(&folder).await;
     let (table, hub) = (MemoryTable::embedded(1), Arc::new(Hub::default()));
@@ -150,21 +186,13 @@ async fn alone_a_node_makes_no_calls_and_shares_when_another_comes() {
                                "interval": "24h" });
         first.polls.create(&endpoint).await.expect("is created");
     }
-    until("all are owned", async || first.polls.now().owned == 6).await;
-    // What the last change led to comes to an end, and then ten ticks pass without a call.
-    let quiet = async || {
-        let calls = table.calls();
-        tokio::time::sleep(Duration::from_millis(1_000)).await;
-        table.calls() == calls
-    };
-    until("there are no calls while nobody else is there", quiet).await;
-
+    owns(&first, 6);
     let second = Rig::start(&db, &table, &hub, "b");
-    until("they share", async || (first.polls.now().owned, second.polls.now().owned) == (3, 3))
-        .await;
+    owns(&second, 3);
+    owns(&first, 3);
     assert_eq!(second.nodes.overview().nodes.len(), 2);
     second.stop().await;
-    until("the first has all again", async || first.polls.now().owned == 6).await;
+    owns(&first, 6);
     first.stop().await;
 }
 
@@ -173,22 +201,43 @@ async fn an_endpoint_that_is_deleted_and_made_again_has_no_results_of_the_old_on
     let folder = Folder::new("polling");
     let db = embedded(&folder).await;
     let (table, hub) = (MemoryTable::embedded(1), Arc::new(Hub::default()));
-    let rig = Rig::start(&db, &table, &hub, "a");
-    let slow = Receiver::start(0, &[200]);
-    let endpoint = json!({ "id": "shop", "url": slow.url(), "interval": "1s" });
-    let old = rig.polls.create(&endpoint).await.expect("is created");
-    until("it has results", async || {
-        !rig.polls.results("shop", 1).await.expect("reads").is_empty()
-    })
-    .await;
+    let queues = Arc::new(Queues::default());
+    let rig = Rig::start_with(&db, &table, &hub, "a", Some(queues.clone()));
+    let target = Receiver::start(0, &[200]);
+    let url = target.url();
+    let endpoint =
+        |queue: &str| json!({ "id": "shop", "url": url, "interval": "1s", "publish_to": queue });
+    let old = rig.polls.create(&endpoint("old")).await.expect("is created");
+    queues.has_taken("old", 1).await;
     rig.polls.delete("shop").await.expect("is deleted");
-    let new = rig.polls.create(&endpoint).await.expect("is created again");
+    let new = rig.polls.create(&endpoint("new")).await.expect("is created again");
     assert!(new.born > old.born);
-    until("it has results again", async || {
-        rig.polls.results("shop", 10).await.expect("reads").len() >= 2
-    })
-    .await;
+    queues.has_taken("new", 2).await;
     let results = rig.polls.results("shop", 10).await.expect("reads");
+    assert!(!results.is_empty());
     assert!(results.iter().all(|row| row.born == new.born), "{results:?}");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn others_work_while_an_import_reads_many_lines() {
+    let folder = Folder::new("polling");
+    let db = embedded(&folder).await;
+    let (table, hub) = (MemoryTable::embedded(1), Arc::new(Hub::default()));
+    let rig = Rig::start(&db, &table, &hub, "a");
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = turns.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    // One thread does everything, and because all lines are wrong the database is not asked.
+    let report = rig.polls.import(&b"{}\n".repeat(2_000), false).await.expect("is read");
+    assert_eq!((report.wrong.len(), report.done), (2_000, None));
+    let turns = turns.load(Ordering::Relaxed);
+    assert!(turns >= 5, "the other had {turns} turns");
+    other.abort();
     rig.stop().await;
 }

@@ -158,7 +158,7 @@ impl Side {
         let (db, ids) = (&self.db, IDS.map(str::to_owned));
         let mut seen = format!(
             "{:?} {:?} {:?}",
-            version(db).await.expect("reads"),
+            follow(db, Seen::NOTHING).await.1.version(),
             summary(db).await.expect("reads"),
             states(db, &ids).await.expect("reads"),
         );

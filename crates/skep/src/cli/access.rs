@@ -1,8 +1,7 @@
 //! `skep access`: the requests that nodes have answered.
 
-use super::client::NodeArgs;
+use super::client::{NodeArgs, encode};
 use super::output::{self, Output};
-use super::pools::encode;
 use super::{CliError, Exit, small_runtime};
 use crate::http::AccessAnswer;
 use clap::Args;

@@ -209,3 +209,11 @@ impl NodeArgs {
         }
     }
 }
+
+/// A part of a path or query, with everything else than letters, digits and a few signs escaped.
+pub fn encode(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}

@@ -1,7 +1,7 @@
 //! `skep nodes`: who is there, and who owns how much.
 
 use super::client::NodeArgs;
-use super::output::{self, Output};
+use super::output::{self, Output, text};
 use super::{CliError, Exit, small_runtime};
 use crate::http::NodesAnswer;
 use clap::Args;
@@ -31,11 +31,6 @@ pub fn run(arguments: &NodesArgs, output: Output) -> Result<Exit, CliError> {
 }
 
 fn print(overview: &Value) {
-    let text = |value: &Value, field: &str| match &value[field] {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    };
     let nodes = overview["nodes"].as_array().cloned().unwrap_or_default();
     output::table(
         &["NODE", "STATUS", "WEIGHT", "OWNS", "HEARD", "API", "VERSION", "INSTANCE"],

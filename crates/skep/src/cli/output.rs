@@ -2,6 +2,7 @@
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,6 +37,30 @@ pub fn json(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => line(&text),
         Err(error) => unreachable!("answers are plain values: {error}"),
+    }
+}
+
+/// A field of an answer for a table: text without its quotes, nothing for what is not there.
+pub fn text(value: &Value, field: &str) -> String {
+    match &value[field] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// A time in milliseconds since 1970, to the second.
+pub fn when(ms: i64) -> String {
+    let stamp = jiff::Timestamp::from_millisecond(ms).unwrap_or_default();
+    format!("{stamp:.0}")
+}
+
+/// Microseconds in a unit that people read.
+pub fn span(micros: f64) -> String {
+    match micros {
+        short if short < 1e3 => format!("{short:.0}us"),
+        middle if middle < 1e6 => format!("{:.1}ms", middle / 1e3),
+        long => format!("{:.1}s", long / 1e6),
     }
 }
 

@@ -3,9 +3,8 @@
 mod add;
 mod print;
 
-use super::client::NodeArgs;
+use super::client::{NodeArgs, encode};
 use super::output::{self, Output};
-use super::pools::encode;
 use super::{CliError, Exit, small_runtime};
 use crate::http::{
     EndpointView, EndpointsAnswer, ImportAnswer, MovesAnswer, OwnersAnswer, PollsAnswer,

@@ -1,7 +1,7 @@
 //! `skep pools`: the worker pools of a node and their dead letters.
 
-use super::client::NodeArgs;
-use super::output::{self, Output};
+use super::client::{NodeArgs, encode};
+use super::output::{self, Output, span, text, when};
 use super::{CliError, Exit, small_runtime};
 use crate::http::{LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer};
 use clap::{Args, Subcommand};
@@ -189,14 +189,6 @@ pub fn run(verb: &PoolsVerb, output: Output) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-fn text(value: &Value, field: &str) -> String {
-    match &value[field] {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
 fn print_pools(pools: &[Value]) {
     let headings = [
         "POOL",
@@ -215,7 +207,7 @@ fn print_pools(pools: &[Value]) {
         pools.iter().map(|pool| {
             let times = |field: &str| {
                 let (p50, p99) = (&pool[field]["p50"], &pool[field]["p99"]);
-                format!("{} / {}", span(p50), span(p99))
+                format!("{} / {}", measured(p50), measured(p99))
             };
             let shared = pool["name"] == "shared";
             let waiting = format!("{} of {}", pool["pending_tasks"], pool["queue_capacity"]);
@@ -239,20 +231,12 @@ fn print_pools(pools: &[Value]) {
     );
 }
 
-/// Microseconds in a unit that people read.
-fn span(micros: &Value) -> String {
-    let micros = micros.as_f64().unwrap_or(0.0);
-    match micros {
-        0.0 => "-".to_owned(),
-        short if short < 1_000.0 => format!("{short:.0}us"),
-        middle if middle < 1e6 => format!("{:.1}ms", middle / 1e3),
-        long => format!("{:.1}s", long / 1e6),
+/// Microseconds that were measured; zero means that nothing was yet.
+fn measured(micros: &Value) -> String {
+    match micros.as_f64() {
+        None | Some(0.0) => "-".to_owned(),
+        Some(micros) => span(micros),
     }
-}
-
-fn when(ms: &Value) -> String {
-    let stamp = jiff::Timestamp::from_millisecond(ms.as_i64().unwrap_or(0)).unwrap_or_default();
-    format!("{stamp:.0}")
 }
 
 fn print_pool(answer: &PoolAnswer) {
@@ -271,7 +255,7 @@ fn print_pool(answer: &PoolAnswer) {
     output::table(
         &["WHEN", "WHAT", "WORKERS", "WHY"],
         answer.scaling.iter().rev().take(20).map(|one| {
-            let when = when(&one["at_ms"]);
+            let when = when(one["at_ms"].as_i64().unwrap_or(0));
             vec![when, text(one, "action"), text(one, "workers"), text(one, "reason")]
         }),
     );
@@ -293,7 +277,7 @@ fn print_stuck(stuck: &[Value]) {
     output::table(
         &["TASK", "KIND", "TIER", "WORKER", "ATTEMPT", "RUNNING", "ALLOWED", "THREAD"],
         stuck.iter().map(|one| {
-            let ms = |field: &str| span(&Value::from(one[field].as_f64().unwrap_or(0.0) * 1e3));
+            let ms = |field: &str| measured(&Value::from(one[field].as_f64().unwrap_or(0.0) * 1e3));
             let abandoned = one["abandoned"] == Value::Bool(true);
             vec![
                 text(one, "id"),
@@ -431,7 +415,7 @@ fn print_letters(letters: Vec<LetterView>) {
             let state = if one.retryable { one.state } else { format!("{}, kept", one.state) };
             vec![
                 one.id,
-                when(&Value::from(one.died_at_ms)),
+                when(one.died_at_ms),
                 one.node,
                 one.tier,
                 one.kind,
@@ -450,8 +434,8 @@ fn print_letter(letter: &LetterView) {
         vec!["kind".to_owned(), format!("{} ({})", letter.kind, letter.tier)],
         vec!["node".to_owned(), letter.node.clone()],
         vec!["cause".to_owned(), format!("{} after {} tries", letter.cause, letter.attempts)],
-        vec!["submitted".to_owned(), when(&Value::from(letter.submitted_at_ms))],
-        vec!["died".to_owned(), when(&Value::from(letter.died_at_ms))],
+        vec!["submitted".to_owned(), when(letter.submitted_at_ms)],
+        vec!["died".to_owned(), when(letter.died_at_ms)],
         vec!["state".to_owned(), letter.state.clone()],
         vec!["can be retried".to_owned(), letter.retryable.to_string()],
     ];
@@ -462,12 +446,4 @@ fn print_letter(letter: &LetterView) {
         rows.push(vec!["payload".to_owned(), payload.clone()]);
     }
     output::table(&["", ""], rows);
-}
-
-/// A part of a path or query, with everything else than letters, digits and a few signs escaped.
-pub fn encode(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }

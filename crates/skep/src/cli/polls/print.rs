@@ -1,29 +1,11 @@
 //! Endpoints and results as tables.
 
-use crate::cli::output;
+use crate::cli::output::{self, span, text, when};
 use crate::http::{EndpointView, EndpointsAnswer, MoveView, OwnersAnswer, PollsAnswer, ResultView};
 use serde_json::Value;
 
-fn text(value: &Value, field: &str) -> String {
-    match &value[field] {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
-fn when(ms: i64) -> String {
-    let stamp = jiff::Timestamp::from_millisecond(ms).unwrap_or_default();
-    format!("{stamp:.0}")
-}
-
-/// Microseconds in a unit that people read.
-fn span(micros: i64) -> String {
-    match micros {
-        short if short < 1_000 => format!("{short}us"),
-        middle if middle < 1_000_000 => format!("{:.1}ms", middle as f64 / 1e3),
-        long => format!("{:.1}s", long as f64 / 1e6),
-    }
+fn took(latency_us: Option<i64>) -> String {
+    latency_us.map_or("-".to_owned(), |micros| span(micros as f64))
 }
 
 fn target(spec: &Value) -> String {
@@ -52,7 +34,7 @@ pub fn endpoints(answer: &EndpointsAnswer) {
                 one.owner.clone().unwrap_or_else(|| "-".to_owned()),
                 state(one),
                 last.map_or("-".to_owned(), |last| when(last.at_ms)),
-                last.and_then(|last| last.latency_us).map_or("-".to_owned(), span),
+                took(last.and_then(|last| last.latency_us)),
             ]
         }),
     );
@@ -99,8 +81,8 @@ pub fn results(results: &[ResultView]) {
                 when(one.at_ms),
                 one.verdict.clone(),
                 one.status.map_or("-".to_owned(), |status| status.to_string()),
-                one.latency_us.map_or("-".to_owned(), span),
-                span(one.late_us),
+                took(one.latency_us),
+                span(one.late_us as f64),
                 one.node.clone(),
                 one.token.clone(),
                 one.detail.clone().unwrap_or_default(),
