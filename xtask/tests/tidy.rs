@@ -11,9 +11,11 @@ const LINE_COLUMNS_MAX: usize = 100;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("skep-policy", &[]),
     ("skep-store", &["skep-policy"]),
+    ("skep-gateway", &["skep-policy"]),
     ("skep-testkit", &["skep-policy"]),
     ("skep-chaos", &["skep-policy", "skep-store", "skep-testkit"]),
     ("skep-sim", &["skep-policy", "skep-pools"]),
+    ("skep-supervisor", &["skep-policy"]),
     ("xtask", &["skep-testkit"]),
     ("skep-benches", &["skep", "skep-policy", "skep-testkit"]),
 ];
