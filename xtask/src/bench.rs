@@ -10,6 +10,7 @@ const BENCHMARKS: &[(&str, &str)] = &[
     ("footprint", "size of the binary, memory of an idle node, start to ready"),
     ("polls", "calls and Redis time against a key for each endpoint, lateness, handover, failover"),
     ("pools", "worker pools against tokio::spawn and crossbeam with DashMap, isolation, limits"),
+    ("sessions", "messages, new sessions and memory of the gateway against nginx and HAProxy"),
     ("store", "durable rows a second, group commit against one transaction a call"),
 ];
 
@@ -28,6 +29,10 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
     install_missing(NEEDED)?;
     install_missing(PEERS)?;
     step("the product", cargo().args(["build", "--release", "--package", "skep", "--quiet"]))?;
+    if *name == "sessions" {
+        let example = ["--package", "skep-gateway", "--example", "fixed"];
+        step("the gateway", cargo().args(["build", "--release", "--quiet"]).args(example))?;
+    }
     let run = ["run", "--release", "--quiet", "--package", "skep-benches", "--bin", name, "--"];
     step(name, cargo().args(run).args(rest))
 }

@@ -3,18 +3,20 @@
 use crate::choices::{Choice, Choices};
 use crate::error::{Refused, TableError};
 use crate::history::{History, Series};
+use crate::loads::Loads;
 use crate::local::{Local, Slot};
 use crate::metrics::SessionsMetrics;
 use crate::options::SessionsOptions;
 use crate::probe::Probing;
 use crate::store::TableStore;
 use arc_swap::ArcSwap;
+use skep_policy::sessions::alerts::Change;
 use skep_policy::sessions::{
     Answer, Ask, Close, GATEWAY_ID_MAX, GatewayId, KindRow, Refusal, Seat, SessionRow, Ticket,
     Want, WorkerNumber, WorkerRow,
 };
 use skep_store::StoreError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -22,6 +24,9 @@ use tokio::sync::{Notify, mpsc, watch};
 
 /// Closings that wait to be told to the table; more make the gateway say everything again.
 const CLOSINGS_MAX: usize = 16_384;
+
+/// Alerts that wait to be taken.
+const ALERTS_MAX: usize = 256;
 
 /// A node's sessions. Clones are the same.
 #[derive(Clone)]
@@ -47,6 +52,19 @@ pub(crate) struct Shared {
     pub choices: Choices,
     pub history: History,
     pub kinds: ArcSwap<Vec<KindRow>>,
+    pub loads: Loads,
+    alerts: Mutex<VecDeque<(String, Change)>>,
+}
+
+impl Shared {
+    /// Keeps an alert until somebody takes it; the oldest of too many are forgotten.
+    pub fn tell_alert(&self, kind: String, change: Change) {
+        let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
+        if alerts.len() == ALERTS_MAX {
+            alerts.pop_front();
+        }
+        alerts.push_back((kind, change));
+    }
 }
 
 /// What a session asks for.
@@ -99,6 +117,8 @@ impl Sessions {
             choices: Choices::default(),
             history: History::default(),
             kinds: ArcSwap::default(),
+            loads: Loads::default(),
+            alerts: Mutex::default(),
         };
         Sessions { shared: Arc::new(shared) }
     }
@@ -197,10 +217,9 @@ impl Sessions {
                     return Err(self.refusal(kind, wish, refusal));
                 }
                 Ok(Ok(Answer::Unconfigured)) => {
-                    if let Err(error) = self.configure(kind).await {
-                        trouble = error.to_string();
-                        self.broken(link);
-                    }
+                    // A kind is known from its first worker on; clients cannot invent any.
+                    pending.fate = Fate::Forget;
+                    return Err(Refused::NoWorkers { kind: kind.to_owned() });
                 }
                 Ok(Ok(_)) => self.broken(link),
                 Ok(Err(error)) => {
@@ -233,7 +252,8 @@ impl Sessions {
     /// Waits for a link to the table.
     async fn linked(&self) -> u64 {
         let mut links = self.shared.link.subscribe();
-        match links.wait_for(Option::is_some).await {
+        let found = links.wait_for(Option::is_some).await.map(|link| *link);
+        match found {
             Ok(link) => link.unwrap_or_default(),
             Err(_) => std::future::pending().await,
         }
@@ -260,7 +280,7 @@ impl Sessions {
         shared.local.remove(ticket);
         let Some(link) = *shared.link.borrow() else { return };
         if let TableStore::Memory(table) = &shared.table {
-            table.ask(&Ask::Close { gateway: shared.gateway, link, ticket, how });
+            table.step(&Ask::Close { gateway: shared.gateway, link, ticket, how }, None);
         } else if shared.closings.try_send((ticket, how)).is_err() {
             self.broken(link);
         }
@@ -339,6 +359,12 @@ impl Sessions {
     /// The latest choices of this node, newest first.
     pub fn choices(&self) -> Vec<Choice> {
         self.shared.choices.all()
+    }
+
+    /// Alerts that began or ended since this was last asked, each with the kind of worker.
+    pub fn take_alerts(&self) -> Vec<(String, Change)> {
+        let mut alerts = self.shared.alerts.lock().unwrap_or_else(PoisonError::into_inner);
+        alerts.drain(..).collect()
     }
 
     /// The lifetimes of workers over the last minutes, as this node saw them.

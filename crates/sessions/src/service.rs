@@ -6,6 +6,7 @@ use crate::history::WORKERS_MAX;
 use crate::options::CutOff;
 use crate::pace::Pace;
 use crate::store::{Heard, TableStore};
+use skep_policy::sessions::alerts::Watch;
 use skep_policy::sessions::{Answer, Ask, Close, Hint, Probe, Ticket};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -41,6 +42,7 @@ pub async fn run(sessions: Sessions, stop: CancellationToken) {
         heard: Instant::now(),
         unplaced: None,
         pace: Pace::default(),
+        watches: BTreeMap::new(),
         incarnations: BTreeMap::new(),
     };
     stop.run_until_cancelled(life.live()).await;
@@ -58,6 +60,7 @@ struct Life {
     /// Since when some sessions' workers are not known.
     unplaced: Option<Instant>,
     pace: Pace,
+    watches: BTreeMap<String, Watch>,
     /// Each worker's program and its sessions, to see lives end.
     incarnations: BTreeMap<u64, (u64, u32)>,
 }
@@ -203,8 +206,14 @@ impl Life {
         let Ok(Answer::Kinds { kinds }) = shared.table.ask(&Ask::Kinds).await else { return };
         let now = Instant::now();
         let mut any = false;
+        let now_ms = u64::try_from(skep_store::wall_ms()).unwrap_or(0);
         for row in &kinds {
-            shared.metrics.kind(row, self.pace.out_needed(now, row));
+            let needed = self.pace.out_needed(now, row);
+            shared.metrics.kind(row, needed);
+            let watch = self.watches.entry(row.kind.clone()).or_default();
+            for change in watch.observe(now_ms, row, needed) {
+                shared.tell_alert(row.kind.clone(), change);
+            }
             any |= row.standings.0.iter().any(|&count| count > 0);
         }
         shared.kinds.store(Arc::new(kinds));

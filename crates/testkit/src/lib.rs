@@ -5,6 +5,7 @@
 //! * [`Process`]: a spawned program whose log is kept, that can be waited for by what it prints,
 //!   stopped, continued and killed. [`Node`] is a `skep serve`.
 //! * [`Receiver`]: an HTTP server that keeps what it is sent.
+//! * [`EchoWorker`] and [`WebSocket`]: the two ends of a session through a gateway.
 //! * [`Proxy`]: a loopback connection that can be cut, frozen, muted, delayed and throttled.
 //! * [`Browser`]: a headless Chromium that shows pages, and `certificates` for TLS.
 //! * [`FakeClock`]: a clock that a test moves.
@@ -26,6 +27,7 @@ pub mod programs;
 mod proxy;
 mod receiver;
 mod redis;
+mod websocket;
 
 pub use browser::{Browser, Page};
 pub use clock::FakeClock;
@@ -36,6 +38,7 @@ pub use process::{Ended, Process};
 pub use proxy::Proxy;
 pub use receiver::{Received, Receiver};
 pub use redis::Redis;
+pub use websocket::{EchoWorker, Mood, WebSocket};
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};

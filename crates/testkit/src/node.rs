@@ -10,6 +10,7 @@ use std::process::Command;
 pub struct Node {
     process: Process,
     address: String,
+    gateway: String,
 }
 
 impl Node {
@@ -39,15 +40,21 @@ impl Node {
         if !more.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
+        if !more.iter().any(|argument| argument.starts_with("gateway.")) {
+            command.args(["--set", "gateway.listen=127.0.0.1:0"]);
+        }
         Self::watch(Process::start("skep", &command, "KILL"))
     }
 
     /// Takes a process that runs `skep serve` and waits until it listens.
     pub fn watch(process: Process) -> Self {
-        let line = process.wait_for_line("dashboard ");
-        let address = line.split("://").nth(1).unwrap_or_default();
-        let address = address.split(['/', ' ']).next().unwrap_or_default().to_owned();
-        Node { process, address }
+        let address = |line: String| {
+            let address = line.split("://").nth(1).unwrap_or_default();
+            address.split(['/', ' ']).next().unwrap_or_default().to_owned()
+        };
+        let gateway = address(process.wait_for_line("gateway "));
+        let address = address(process.wait_for_line("dashboard "));
+        Node { process, address, gateway }
     }
 
     /// Waits until the node says that it is ready.
@@ -81,6 +88,11 @@ impl Node {
     /// Where the node listens, as `HOST:PORT`.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where its gateway listens, as `HOST:PORT`.
+    pub fn gateway(&self) -> &str {
+        &self.gateway
     }
 
     /// The address of a path on the node.

@@ -84,6 +84,14 @@ pub const PEERS: &[Needed] = &[
         apk: "nginx",
     },
     Needed {
+        program: "haproxy",
+        purpose: "a peer that carries sessions",
+        apt: "haproxy",
+        dnf: "haproxy",
+        pacman: "haproxy",
+        apk: "haproxy",
+    },
+    Needed {
         program: "wrk",
         purpose: "making load",
         apt: "wrk",

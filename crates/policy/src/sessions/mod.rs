@@ -33,6 +33,7 @@
 //!   `drain_max` has passed and the budget allows, it gets its permit and its sessions are ended.
 //! * A worker that can start its successor first gets its permit while it serves, and never is out.
 
+pub mod alerts;
 mod fleet;
 mod protocol;
 mod rank;

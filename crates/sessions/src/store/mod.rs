@@ -8,39 +8,46 @@
 //!
 //! Each gives exactly the answers of [`skep_policy::sessions::Fleet`], and the same hints.
 
+mod check;
+mod hints;
 mod memory;
+mod postgres;
+mod redis;
 
+pub use hints::{Heard, Hints};
 pub use memory::MemoryTable;
+pub use postgres::{PostgresTable, SCHEMA};
+pub use redis::RedisTable;
 
-use skep_policy::sessions::{Answer, Ask, Hint};
+use skep_policy::sessions::{Answer, Ask, Reply};
 use skep_store::StoreError;
-use tokio::sync::broadcast;
-
-/// Hints that wait for a slow listener at most; one that is further behind looks at everything.
-pub(crate) const HINTS_MAX: usize = 4_096;
-
-/// What a listener hears.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// This concerns somebody.
-    Hint(Hint),
-    /// Something may have been missed: look at everything.
-    Missed,
-}
 
 /// Where the table of sessions lives. Clones share it.
 #[derive(Clone)]
 pub enum TableStore {
     /// In this process, which is then the only one.
     Memory(MemoryTable),
+    /// In Redis.
+    Redis(RedisTable),
+    /// In PostgreSQL.
+    Postgres(PostgresTable),
 }
 
 impl TableStore {
     /// Asks the table, in one atomic step. An error is an unknown outcome unless
     /// [`StoreError::outcome`] says that nothing was done.
     pub async fn ask(&self, ask: &Ask) -> Result<Answer, StoreError> {
+        Ok(self.step(ask, None).await?.answer)
+    }
+
+    /// As [`TableStore::ask`], with the hints that went to listeners. `now_ms` takes the place of
+    /// the store's own clock, for tests that compare stores; the table's time never goes back.
+    pub async fn step(&self, ask: &Ask, now_ms: Option<u64>) -> Result<Reply, StoreError> {
+        check::check(ask).map_err(|cause| StoreError::Refused { store: self.name(), cause })?;
         match self {
-            TableStore::Memory(table) => Ok(table.ask(ask)),
+            TableStore::Memory(table) => Ok(table.step(ask, now_ms)),
+            TableStore::Redis(table) => table.step(ask, now_ms).await,
+            TableStore::Postgres(table) => table.step(ask, now_ms).await,
         }
     }
 
@@ -50,6 +57,8 @@ impl TableStore {
     pub fn hints(&self) -> Hints {
         match self {
             TableStore::Memory(table) => table.hints(),
+            TableStore::Redis(table) => table.hints(),
+            TableStore::Postgres(table) => table.hints(),
         }
     }
 
@@ -57,22 +66,8 @@ impl TableStore {
     pub fn name(&self) -> &'static str {
         match self {
             TableStore::Memory(_) => memory::NAME,
-        }
-    }
-}
-
-/// Says whom steps concern.
-pub struct Hints {
-    source: broadcast::Receiver<Hint>,
-}
-
-impl Hints {
-    /// Waits for the next. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Heard {
-        match self.source.recv().await {
-            Ok(hint) => Heard::Hint(hint),
-            Err(broadcast::error::RecvError::Lagged(_)) => Heard::Missed,
-            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            TableStore::Redis(_) => redis::NAME,
+            TableStore::Postgres(_) => postgres::NAME,
         }
     }
 }

@@ -158,12 +158,20 @@ fn announce(shared: &Shared, format: LogFormat) {
         true => format!("localhost:{}", address.port()),
         false => address.to_string(),
     };
+    let gateway = match shared.gateway_address.get() {
+        Some(address) if address.ip().is_unspecified() => {
+            format!("ws://localhost:{}/", address.port())
+        }
+        Some(address) => format!("ws://{address}/"),
+        None => "off".to_owned(),
+    };
     let scheme = if shared.certificate.is_some() { "https" } else { "http" };
     output::line(&format!(
         "skep {} runs as {}\n  \
          dashboard     {scheme}://{address}/\n  \
          API           {scheme}://{address}/api/v1\n  \
          metrics       {scheme}://{address}/metrics\n  \
+         gateway       {gateway}\n  \
          data          {data}\n  \
          database      {database}\n  \
          coordination  {coordination}",

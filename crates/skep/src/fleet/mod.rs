@@ -1,11 +1,17 @@
-//! This node among the others: who is there, who owns what, and the polls.
+//! This node among the others: who is there, who owns what, the polls and the sessions.
+
+mod desk;
+
+pub use desk::{NodeDesk, bind_gateway, run_gateway};
 
 use crate::node::{Shared, State};
 use crate::settings::Settings;
 use anyhow::Context;
+use skep_gateway::GatewayMetrics;
 use skep_nodes::{MemoryTable, Nodes, NodesMetrics, PostgresTable, RedisTable, TableStore};
 use skep_policy::Clock;
 use skep_polls::{Hub, Polls, PollsMetrics, Prober};
+use skep_sessions::{Sessions, SessionsMetrics};
 use skep_store::{Agreement, StoreError, Stores};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +28,7 @@ pub const LAST_RESULTS_LIMIT: Duration = Duration::from_secs(10);
 pub struct Fleet {
     pub nodes: Nodes,
     pub polls: Polls,
+    pub sessions: Sessions,
 }
 
 /// What a node counts about the fleet; there from the start, because a scrape may come before the
@@ -30,6 +37,8 @@ pub struct Fleet {
 pub struct FleetMetrics {
     pub nodes: NodesMetrics,
     pub polls: PollsMetrics,
+    pub sessions: SessionsMetrics,
+    pub gateway: GatewayMetrics,
 }
 
 /// What the nodes of one process over one embedded database have in common.
@@ -37,6 +46,7 @@ pub struct FleetMetrics {
 struct Common {
     table: OnceCell<MemoryTable>,
     hub: Arc<Hub>,
+    sessions: skep_sessions::MemoryTable,
 }
 
 impl Fleet {
@@ -68,7 +78,13 @@ impl Fleet {
             metrics.polls.clone(),
             clock,
         );
-        Ok(Fleet { nodes, polls })
+        let sessions = Sessions::new(
+            settings.sessions.options(name),
+            sessions_table(stores, &common).await?,
+            Box::new(desk::WorkerProber::new(settings.gateway.dial_timeout)),
+            metrics.sessions.clone(),
+        );
+        Ok(Fleet { nodes, polls, sessions })
     }
 
     /// Brings the gauges up to date, before a scrape.
@@ -99,6 +115,32 @@ async fn table(
             Ok(TableStore::Memory(table.clone()))
         }
     }
+}
+
+/// The table of sessions lives where nodes agree too.
+async fn sessions_table(
+    stores: &Stores,
+    common: &Common,
+) -> Result<skep_sessions::TableStore, StoreError> {
+    use skep_sessions::TableStore;
+    match stores.agreement() {
+        Agreement::Redis(redis) => {
+            let installation = stores.installation().await?.id.to_string();
+            Ok(TableStore::Redis(skep_sessions::RedisTable::new(redis, &installation)))
+        }
+        Agreement::Postgres(postgres) => {
+            Ok(TableStore::Postgres(skep_sessions::PostgresTable::new(postgres)))
+        }
+        Agreement::Embedded => Ok(TableStore::Memory(common.sessions.clone())),
+    }
+}
+
+/// Takes part in giving sessions their workers. Stops after the gateway, whose sessions it counts.
+pub async fn run_sessions(shared: Arc<Shared>, stop: CancellationToken) -> anyhow::Result<()> {
+    if let Some(fleet) = when_ready(&shared, &stop).await {
+        skep_sessions::run(fleet.sessions.clone(), stop).await;
+    }
+    Ok(())
 }
 
 /// Polls while the node lives. Stops after the nodes have left, because until then there is

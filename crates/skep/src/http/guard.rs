@@ -46,6 +46,9 @@ const LOGGED_PATH_BYTES_MAX: usize = 512;
 const READ_AWAY_BYTES_MAX: usize = 1 << 20;
 const READ_AWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// When to ask again a node that is starting.
+const STARTS: Duration = Duration::from_secs(1);
+
 /// What a route needs, from its description in the OpenAPI document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -173,11 +176,12 @@ pub async fn guard(
     response
 }
 
-/// Probes, scrapes and the dashboard's own files would fill the access log with what nobody asks
+/// Probes, scrapes, heartbeats and the dashboard's own files would fill the access log with what nobody asks
 /// about; they are counted in the metrics.
 fn is_kept(route: Option<&str>) -> bool {
     let begins = |prefix: &str| route.is_some_and(|route| route.starts_with(prefix));
-    route != Some("/") && !["/health", "/metrics", "/assets"].into_iter().any(begins)
+    let heartbeat = route.is_some_and(|route| route.ends_with("/heartbeat"));
+    route != Some("/") && !heartbeat && !["/health", "/metrics", "/assets"].into_iter().any(begins)
 }
 
 /// Waits for a route's answer for so long, and survives its panic.
@@ -235,7 +239,7 @@ fn admit(
             )),
         };
     };
-    let caller = identify(shared, &ring, request, address);
+    let caller = identify(shared, &ring, request.headers(), address);
     let scope = match need {
         // A wrong key on an open route is no reason to refuse.
         Need::Nothing => return Ok(caller.ok().flatten()),
@@ -247,22 +251,49 @@ fn admit(
             "send `Authorization: Bearer KEY` or `X-API-Key: KEY`",
         ));
     };
-    if !caller.scopes.allow(scope) {
-        let has = caller.scopes.to_string();
-        let detail = format!("it needs the scope `{scope}`, the key has `{has}`");
-        return Err(Problem::new(&problem::E_SCOPE, detail));
-    }
-    check_intent(&caller, request)?;
+    check_scope(&caller, scope)?;
+    check_intent(&caller, request.method(), request.headers())?;
     Ok(Some(caller))
+}
+
+/// Finds out who wants a session at the gateway, and whether they may. `key` is what they showed
+/// there, which may have been in the address.
+pub fn admit_session(
+    shared: &Shared,
+    headers: &HeaderMap,
+    key: Option<&str>,
+    address: IpAddr,
+) -> Result<Caller, Problem> {
+    let ring = shared.access.ring().ok_or_else(|| {
+        Problem::new(&problem::E_STARTING, "the database was not reached yet").retry_after(STARTS)
+    })?;
+    let caller = match key {
+        Some(key) => ring.admit_key(key, now_ms()).map_err(refuse)?,
+        None => identify(shared, &ring, headers, address)?.ok_or_else(|| {
+            let detail = "send `Authorization: Bearer KEY`, `X-API-Key: KEY` or `?token=KEY`";
+            Problem::new(&problem::E_KEY_MISSING, detail)
+        })?,
+    };
+    check_scope(&caller, Scope::Session)?;
+    check_intent(&caller, &Method::GET, headers)?;
+    Ok(caller)
+}
+
+fn check_scope(caller: &Caller, scope: Scope) -> Result<(), Problem> {
+    if caller.scopes.allow(scope) {
+        return Ok(());
+    }
+    let has = caller.scopes.to_string();
+    let detail = format!("it needs the scope `{scope}`, the key has `{has}`");
+    Err(Problem::new(&problem::E_SCOPE, detail))
 }
 
 fn identify(
     shared: &Shared,
     ring: &Ring,
-    request: &Request,
+    headers: &HeaderMap,
     address: IpAddr,
 ) -> Result<Option<Caller>, Problem> {
-    let headers = request.headers();
     if let Some(key) = sent_key(headers) {
         return ring.admit_key(key, now_ms()).map(Some).map_err(refuse);
     }
@@ -335,9 +366,8 @@ fn check_host(headers: &HeaderMap, own: SocketAddr) -> Result<(), Problem> {
 }
 
 /// Whether a request was meant: a browser can be made to send some that nobody asked for.
-fn check_intent(caller: &Caller, request: &Request) -> Result<(), Problem> {
-    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let headers = request.headers();
+fn check_intent(caller: &Caller, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     match &caller.who {
         Who::Login { csrf, .. } if changes => {

@@ -20,12 +20,14 @@ pub use certificate::{
     Certificate, Files as CertificateFiles, LOOK_EVERY as CERTIFICATE_LOOK,
     Stamp as CertificateStamp,
 };
+pub use guard::admit_session;
 pub use problem::{CODES, Code, Flaw, Problem};
 pub use routes::{
-    AccessAnswer, AuditAnswer, CreateBody, CreatedAnswer, EndpointView, EndpointsAnswer,
-    ImportAnswer, KeysAnswer, LetterView, LettersAnswer, MoveView, MovesAnswer, NodeAnswer,
-    NodesAnswer, OwnersAnswer, PollsAnswer, PoolAnswer, PoolsAnswer, ResultView, ResultsAnswer,
-    RetryAnswer, StoreAnswer, StuckAnswer,
+    AccessAnswer, AuditAnswer, CapacityAnswer, CreateBody, CreatedAnswer, EndpointView,
+    EndpointsAnswer, ImportAnswer, KeysAnswer, KindCapacity, LetterView, LettersAnswer, MoveView,
+    MovesAnswer, NodeAnswer, NodesAnswer, OwnersAnswer, PollsAnswer, PoolAnswer, PoolsAnswer,
+    ResultView, ResultsAnswer, RetryAnswer, SessionView, SessionsAnswer, SessionsOverview,
+    StoreAnswer, StuckAnswer, WorkerView, WorkersAnswer, gateway_router, refused_code,
 };
 pub use traffic::{Point, Traffic};
 

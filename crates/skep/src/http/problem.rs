@@ -39,6 +39,8 @@ codes! {
     E_BODY_INVALID 400 "The body cannot be read";
     E_BODY_TOO_LARGE 413 "The body is too large";
     E_BODY_TYPE 415 "The body is not JSON";
+    E_CONNECTIONS_MAX 503 "Too many connections";
+    E_CONNECT_DEADLINE 504 "No worker answered in time";
     E_CROSS_SITE 403 "The request comes from another site";
     E_CSRF 403 "The page's token is missing or wrong";
     E_ENDPOINTS_MAX 409 "There are as many endpoints as there may be";
@@ -48,6 +50,8 @@ codes! {
     E_ENDPOINT_PAUSED 409 "The endpoint is paused";
     E_ENDPOINT_UNKNOWN 404 "There is no such endpoint";
     E_FIELD_INVALID 400 "A field has a value it cannot have";
+    E_HANDSHAKE_INVALID 400 "This is no WebSocket handshake";
+    E_HANDSHAKE_VERSION 426 "Another version of WebSocket is needed";
     E_HOST 403 "The Host header names another machine";
     E_IMPORT_INVALID 400 "Lines of the import are wrong";
     E_INTERNAL 500 "A bug in Skep";
@@ -66,12 +70,24 @@ codes! {
     E_POOL_FULL 503 "The pool is full";
     E_POOL_UNKNOWN 404 "There is no such pool";
     E_QUERY_INVALID 400 "A parameter has a value it cannot have";
+    E_REQUEST_INVALID 400 "The request cannot be read with certainty";
     E_SCOPE 403 "The key may not do this";
+    E_SESSIONS_PER_KEY 429 "The key has as many sessions as it may";
+    E_SESSION_ENDED 410 "The session was ended while it waited";
+    E_SESSION_UNKNOWN 404 "There is no such session";
     E_STARTING 503 "The node is still starting";
+    E_STOPPING 503 "The gateway is stopping";
     E_STORE_AWAY 503 "The database cannot be reached";
     E_STORE_FAILED 500 "The database failed";
     E_STREAMS_MAX 503 "Too many live connections";
     E_TIMEOUT 408 "The request took too long";
+    E_UPGRADE_NEEDED 426 "This port is for WebSocket sessions";
+    E_WORKERS_BUSY 503 "Every worker is busy";
+    E_WORKERS_NONE 503 "There is no worker of this kind";
+    E_WORKERS_UNFIT 404 "No worker could ever serve this session";
+    E_WORKER_INVALID 400 "The worker cannot register like that";
+    E_WORKER_REPLACED 409 "Another start of the worker has its name";
+    E_WORKER_UNKNOWN 404 "There is no such worker";
 }
 
 /// One error, for one request.
@@ -145,6 +161,18 @@ impl Problem {
     pub fn flaws(mut self, flaws: Vec<Flaw>) -> Self {
         self.flaws = flaws;
         self
+    }
+
+    /// The same for a client of the gateway.
+    pub fn for_gateway(&self) -> skep_gateway::Refusal {
+        let seconds = |wait: Duration| u32::try_from(wait.as_secs().max(1)).unwrap_or(u32::MAX);
+        skep_gateway::Refusal {
+            status: self.code.status,
+            code: self.code.name,
+            title: self.code.title,
+            message: self.detail.clone(),
+            retry_after_s: self.retry_after.map(seconds),
+        }
     }
 
     /// When trying again makes sense.

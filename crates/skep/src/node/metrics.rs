@@ -57,6 +57,8 @@ impl Metrics {
         registry.register_collector(Box::new(PoolCollector::new(work.clone())));
         fleet.nodes.register(&mut registry);
         fleet.polls.register(&mut registry);
+        fleet.sessions.register(&mut registry);
+        fleet.gateway.register(&mut registry);
         Metrics {
             registry,
             uptime,

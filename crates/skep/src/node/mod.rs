@@ -10,13 +10,14 @@ pub use metrics::{Metrics, ProcessNow, process_now};
 pub use services::{Cause, Failure, Services, panic_message};
 
 use crate::access::Access;
-use crate::fleet::{self, Fleet, FleetMetrics};
+use crate::fleet::{self, Fleet, FleetMetrics, NodeDesk};
 use crate::http::{Certificate, CertificateFiles, Point, Traffic};
 use crate::settings::Settings;
 use crate::work::Work;
 use anyhow::Context;
 use keeper::StoreKeeper;
 use serde::Serialize;
+use skep_gateway::Gateway;
 use skep_policy::{Clock, Name, Time};
 use skep_store::{Health, Installation, SCHEMA, Schema, Stores};
 use std::net::SocketAddr;
@@ -27,8 +28,14 @@ use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The tables of all parts. A part that keeps something adds its own.
-pub const SCHEMAS: &[Schema] =
-    &[SCHEMA, crate::access::SCHEMA, crate::work::SCHEMA, skep_nodes::SCHEMA, skep_polls::SCHEMA];
+pub const SCHEMAS: &[Schema] = &[
+    SCHEMA,
+    crate::access::SCHEMA,
+    crate::work::SCHEMA,
+    skep_nodes::SCHEMA,
+    skep_polls::SCHEMA,
+    skep_sessions::SCHEMA,
+];
 
 /// How long one look at the stores serves everybody who asks for it.
 const HEALTH_MAX_AGE: Duration = Duration::from_secs(1);
@@ -67,6 +74,8 @@ pub struct Shared {
     pub latest_point: watch::Receiver<Point>,
     pub state: watch::Receiver<State>,
     pub installation: OnceLock<Installation>,
+    /// Where clients connect to for a session, if there is a gateway.
+    pub gateway_address: OnceLock<SocketAddr>,
     fleet: OnceLock<Fleet>,
     fleet_metrics: FleetMetrics,
     clock: Arc<dyn Clock>,
@@ -111,6 +120,11 @@ impl Shared {
     /// This node among the others; nothing while the stores have not been reached yet.
     pub fn fleet(&self) -> Option<&Fleet> {
         self.fleet.get()
+    }
+
+    /// What the gateway counts.
+    pub fn gateway_metrics(&self) -> &skep_gateway::GatewayMetrics {
+        &self.fleet_metrics.gateway
     }
 
     /// Everything the node counts, as text.
@@ -177,14 +191,23 @@ impl Node {
             stores,
             state,
             installation: OnceLock::new(),
+            gateway_address: OnceLock::new(),
             started: clock.now(),
             clock,
             health: HealthBook::default(),
             settings,
         });
+        let gateway = match shared.settings.gateway.enabled {
+            true => Some(fleet::bind_gateway(&shared)?),
+            false => None,
+        };
+        if let Some(gateway) = &gateway {
+            // Set once, here.
+            let _ = shared.gateway_address.set(gateway.address());
+        }
         let stop = CancellationToken::new();
-        let ended =
-            tokio::spawn(run(shared.clone(), listener, (set_state, set_point), stop.clone()));
+        let ports = (listener, gateway);
+        let ended = tokio::spawn(run(shared.clone(), ports, (set_state, set_point), stop.clone()));
         Ok(Node { shared, stop, ended })
     }
 
@@ -222,7 +245,7 @@ impl Drop for Node {
 
 async fn run(
     shared: Arc<Shared>,
-    listener: TcpListener,
+    (listener, gateway): (TcpListener, Option<Gateway<NodeDesk>>),
     (set_state, set_point): (watch::Sender<State>, watch::Sender<Point>),
     stop: CancellationToken,
 ) -> Result<(), Failure> {
@@ -249,6 +272,13 @@ async fn run(
     // Until the nodes have left there is something to finish, so polls stop after them.
     let chore = shared.clone();
     services.start("polls", fleet::LAST_RESULTS_LIMIT, |stop| fleet::run_polls(chore, stop));
+    let chore = shared.clone();
+    services.start("sessions", fleet::LEAVE_LIMIT, |stop| fleet::run_sessions(chore, stop));
+    if let Some(gateway) = gateway {
+        let chore = shared.clone();
+        let limit = shared.settings.gateway.drain_timeout + CHORE_STOP_LIMIT;
+        services.start("gateway", limit, |stop| fleet::run_gateway(chore, gateway, stop));
+    }
     let others = shared.clone();
     services.start("http", drain_limit, |stop| crate::http::serve(listener, shared, stop));
     // Started last and stopped first: the others should not wait for what this node owns.

@@ -79,11 +79,23 @@ pub const ALIASES: &[&[Alias]] = &[
         alias("WORKER_POOLS_ENABLED", "pools.enabled"),
         alias("WORKER_AUTO_CONFIGURE", "pools.auto_configure"),
     ],
+    &[
+        alias("MAX_CONCURRENT_SESSIONS", "sessions.slots"),
+        alias("MAX_LIFETIME_SESSIONS", "sessions.lifetime_max"),
+        alias("DEFAULT_BROWSER_TYPE", "sessions.default_kind"),
+        Alias { convert: seconds, ..alias("WORKER_SELECT_TIMEOUT", "sessions.wait_max") },
+    ],
 ];
 
 /// All of them, one after the other.
 pub fn aliases() -> impl Iterator<Item = &'static Alias> {
     ALIASES.iter().copied().flatten()
+}
+
+/// A bare number is in seconds.
+fn seconds(text: &str) -> String {
+    let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if bare { format!("{text}s") } else { text.to_owned() }
 }
 
 /// The names that other systems have for the same levels.

@@ -13,6 +13,7 @@ mod fleet;
 mod layers;
 mod pools;
 mod section;
+mod sessions;
 mod suggest;
 mod value;
 
@@ -21,6 +22,7 @@ pub use fleet::{NodesSettings, PollsSettings};
 pub use layers::{Layers, Origin, Problem, environment_name};
 pub use pools::AllPoolSettings;
 pub use section::Effective;
+pub use sessions::{GatewaySettings, SessionsSettings, is_kind};
 pub use value::{ByteSize, LogFormat, LogLevel, Origins, Secret, Urls, Value};
 
 pub use suggest::nearest;
@@ -206,6 +208,8 @@ pub struct Settings {
     pub pools: AllPoolSettings,
     pub nodes: NodesSettings,
     pub polls: PollsSettings,
+    pub gateway: GatewaySettings,
+    pub sessions: SessionsSettings,
     pub sqlite: SqliteSettings,
     pub postgres: PostgresSettings,
     pub redis: RedisSettings,
@@ -225,6 +229,8 @@ impl Settings {
             pools: AllPoolSettings::read(reader),
             nodes: NodesSettings::read(reader),
             polls: PollsSettings::read(reader),
+            gateway: GatewaySettings::read(reader),
+            sessions: SessionsSettings::read(reader),
             sqlite: SqliteSettings::read(reader),
             postgres: PostgresSettings::read(reader),
             redis: RedisSettings::read(reader),
@@ -247,6 +253,8 @@ impl Settings {
             &AllPoolSettings::keys(),
             NodesSettings::KEYS,
             PollsSettings::KEYS,
+            GatewaySettings::KEYS,
+            SessionsSettings::KEYS,
             SqliteSettings::KEYS,
             PostgresSettings::KEYS,
             RedisSettings::KEYS,

@@ -1,10 +1,12 @@
-//! Alerts about the pools: in the log, in the metrics, and to those who want to be told.
+//! Alerts about the pools and the workers of sessions: in the log, in the metrics, and to those
+//! who want to be told.
 
 use super::webhook::{self, Message};
 use crate::access::now_ms;
 use crate::settings::{AlertSettings, Secret};
 use serde::Serialize;
-use skep_policy::pools::alerts::{Change, Sample, Thresholds, Watch};
+use skep_policy::pools::alerts::{Sample, Thresholds, Watch};
+use skep_policy::{Reason, sessions};
 use skep_pools::{PoolStats, Pools, Tier};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,9 +14,10 @@ use std::sync::{Mutex, PoisonError};
 /// An alert that fires.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Alert {
-    /// The pool it is about.
-    pub pool: &'static str,
-    /// `queue-depth`, `dead-letters`, `crashes`, `timeouts` or `stuck`.
+    /// The pool it is about, or `sessions:KIND`.
+    pub pool: String,
+    /// `queue-depth`, `dead-letters`, `crashes`, `timeouts` or `stuck` of a pool;
+    /// `budget-too-small` or `workers-held` of workers.
     pub kind: &'static str,
     /// Since when, in milliseconds since 1970.
     pub since_ms: i64,
@@ -34,7 +37,28 @@ pub struct Alerts {
 #[derive(Default)]
 struct Watched {
     watches: BTreeMap<&'static str, Watch>,
-    firing: BTreeMap<(&'static str, &'static str), Alert>,
+    firing: BTreeMap<(String, &'static str), Alert>,
+}
+
+/// An alert that began or ended.
+struct Told {
+    about: String,
+    alert: &'static str,
+    firing: bool,
+    reason: Reason,
+}
+
+impl Watched {
+    fn note(&mut self, told: &Told) {
+        let key = (told.about.clone(), told.alert);
+        if told.firing {
+            let (pool, reason) = (told.about.clone(), told.reason.to_string());
+            let alert = Alert { pool, kind: told.alert, since_ms: now_ms(), reason };
+            self.firing.insert(key, alert);
+        } else {
+            self.firing.remove(&key);
+        }
+    }
 }
 
 impl Alerts {
@@ -69,26 +93,35 @@ impl Alerts {
             for pool in stats {
                 let watch = watched.watches.entry(pool.name).or_insert_with(|| Watch::new(now));
                 for change in watch.observe(now, sample(pool), &thresholds) {
-                    let kind = change.kind.name();
-                    if change.firing {
-                        let reason = change.reason.to_string();
-                        let alert = Alert { pool: pool.name, kind, since_ms: now_ms(), reason };
-                        watched.firing.insert((pool.name, kind), alert);
-                    } else {
-                        watched.firing.remove(&(pool.name, kind));
-                    }
-                    told.push((pool.name, change));
+                    let told_now = Told {
+                        about: pool.name.to_owned(),
+                        alert: change.kind.name(),
+                        firing: change.firing,
+                        reason: change.reason,
+                    };
+                    watched.note(&told_now);
+                    told.push(told_now);
                 }
             }
         }
-        for (pool, change) in told {
-            self.tell(pool, &change);
-        }
+        told.iter().for_each(|told| self.tell(told));
     }
 
-    fn tell(&self, pool: &'static str, change: &Change) {
-        let (alert, reason) = (change.kind.name(), &change.reason);
-        if change.firing {
+    /// Tells that an alert about the workers of a kind began or ended.
+    pub fn change_sessions(&self, kind: &str, change: &sessions::alerts::Change) {
+        let told = Told {
+            about: format!("sessions:{kind}"),
+            alert: change.kind.name(),
+            firing: change.firing,
+            reason: change.reason.clone(),
+        };
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).note(&told);
+        self.tell(&told);
+    }
+
+    fn tell(&self, told: &Told) {
+        let Told { about: pool, alert, firing, reason } = told;
+        if *firing {
             tracing::warn!(pool, alert, %reason, "alert");
         } else {
             tracing::info!(pool, alert, %reason, "the alert is over");
@@ -96,7 +129,7 @@ impl Alerts {
         let Some(secret) = &self.secret else { return };
         let body = serde_json::json!({
             "node": self.node, "pool": pool, "alert": alert,
-            "state": if change.firing { "firing" } else { "resolved" },
+            "state": if *firing { "firing" } else { "resolved" },
             "at_ms": now_ms(), "reason": reason, "text": reason.to_string(),
         });
         for url in &self.webhooks {

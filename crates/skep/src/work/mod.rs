@@ -258,6 +258,10 @@ pub async fn run(shared: Arc<Shared>, stop: CancellationToken) -> anyhow::Result
         let stats = work.pools.stats();
         work.note_second(&stats);
         work.alerts.look(&stats);
+        for (kind, change) in shared.fleet().into_iter().flat_map(|one| one.sessions.take_alerts())
+        {
+            work.alerts.change_sessions(&kind, &change);
+        }
         if second.is_multiple_of(RETENTION_EVERY_SECONDS) && *shared.state.borrow() == State::Ready
         {
             submit_retention(&shared);

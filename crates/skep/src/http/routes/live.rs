@@ -1,6 +1,7 @@
 //! What happens now, as server-sent events.
 
 use super::NodeAnswer;
+use super::sessions::views::kind;
 use crate::access::now_ms;
 use crate::http::extract::Asker;
 use crate::http::problem::{self, Problem, ProblemBody};
@@ -68,7 +69,7 @@ struct Process {
     cpu_percent: f64,
 }
 
-/// The node once a second, as server-sent events named `overview`, `pools` and `polls`
+/// The node once a second, as server-sent events named `overview`, `pools`, `polls` and `sessions`
 #[utoipa::path(
     get, path = "/api/v1/live", tag = "node", extensions(("x-scope" = json!("read"))),
     responses(
@@ -98,7 +99,9 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
         let pools = Event::default().event("pools").json_data(&pools).ok()?;
         let (polls, moved) = polls(&shared, moved);
         let polls = Event::default().event("polls").json_data(&polls).ok()?;
-        Some((stream::iter([overview, pools, polls]), (points, shared, seen, moved)))
+        let sessions = Event::default().event("sessions").json_data(sessions(&shared)).ok()?;
+        let events = [overview, pools, polls, sessions];
+        Some((stream::iter(events), (points, shared, seen, moved)))
     })
     .flatten();
     event_stream(&shared, asker, events)
@@ -117,6 +120,16 @@ fn polls(shared: &Shared, moved: u64) -> (serde_json::Value, u64) {
         "nodes": fleet.nodes.overview(), "moves": moves,
     });
     (value, moved)
+}
+
+/// Sessions and workers of the installation, as this node last heard.
+fn sessions(shared: &Shared) -> serde_json::Value {
+    let Some(fleet) = shared.fleet() else { return serde_json::json!({}) };
+    let kinds = fleet.sessions.kinds_heard();
+    serde_json::json!({
+        "at_ms": now_ms(), "open_here": fleet.sessions.open(),
+        "kinds": kinds.iter().map(kind).collect::<Vec<_>>(),
+    })
 }
 
 async fn describe(shared: &Shared, point: Point) -> Overview {

@@ -10,6 +10,7 @@ mod nodes;
 mod polls;
 mod pools;
 mod session;
+mod sessions;
 mod web;
 
 pub use audit::AuditAnswer;
@@ -22,6 +23,11 @@ pub use polls::{
 };
 pub use pools::{
     AccessAnswer, LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer,
+};
+
+pub use sessions::{
+    CapacityAnswer, KindCapacity, SessionView, SessionsAnswer, SessionsOverview, WorkerView,
+    WorkersAnswer, gateway_router, refused_code,
 };
 
 use crate::node::Shared;
@@ -55,5 +61,6 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(pools::routes())
         .merge(nodes::routes())
         .merge(polls::routes())
+        .merge(sessions::routes())
         .merge(web::routes())
 }

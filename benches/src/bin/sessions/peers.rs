@@ -1,0 +1,173 @@
+//! What is measured: the worker itself, nginx, HAProxy and the gateway before it.
+
+use crate::Outcome;
+use crate::load::RESULT;
+use serde_json::Value;
+use skep_testkit::{Folder, Process, eventually, free_port, programs};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Everything that runs while it is measured.
+pub struct Stage {
+    pub routes: Vec<Route>,
+    _worker: Process,
+    _folder: Folder,
+}
+
+/// A way to the worker.
+pub struct Route {
+    pub name: &'static str,
+    pub address: String,
+    /// What is on the way; nothing for the direct one.
+    pub proxy: Option<Process>,
+}
+
+/// The unit in which Linux tells what a process has computed, on every machine.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// Names of the routes, in the order of a table's columns.
+pub const DIRECT: &str = "direct";
+pub const NGINX: &str = "nginx";
+pub const HAPROXY: &str = "haproxy";
+pub const GATEWAY: &str = "gateway";
+
+impl Stage {
+    pub fn start() -> Outcome<Self> {
+        let folder = Folder::new("sessions");
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("as-worker");
+        let worker = Process::start("worker", &command, "KILL");
+        let address = listening(&worker);
+        let direct = Route { name: DIRECT, address: address.clone(), proxy: None };
+        let routes = vec![
+            direct,
+            nginx(&folder, &address)?,
+            haproxy(&folder, &address)?,
+            gateway(&[&address])?,
+        ];
+        Ok(Stage { routes, _worker: worker, _folder: folder })
+    }
+}
+
+impl Route {
+    /// Runs a load through it to its end.
+    pub fn load(&self, words: &[&str]) -> Outcome<Value> {
+        let load = self.start_load(words)?;
+        let ended = load.wait();
+        if ended.code != 0 {
+            return Err(format!("the load on {} failed:\n{}", self.name, load.log()).into());
+        }
+        result(&load)
+    }
+
+    /// Starts a load that goes on, and waits for its result.
+    pub fn hold(&self, words: &[&str]) -> Outcome<Process> {
+        let load = self.start_load(words)?;
+        result(&load)?;
+        Ok(load)
+    }
+
+    fn start_load(&self, words: &[&str]) -> Outcome<Process> {
+        let (kind, rest) = words.split_first().ok_or("what load?")?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["as-load", kind, &self.address]).args(rest);
+        Ok(Process::start("load", &command, "KILL"))
+    }
+
+    /// Seconds that the proxy and its children have computed.
+    pub fn cpu_seconds(&self) -> Outcome<f64> {
+        let mut ticks = 0.0;
+        for pid in self.pids()? {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+            let fields = stat.rsplit_once(')').ok_or("no name")?.1;
+            let fields: Vec<&str> = fields.split_whitespace().collect();
+            ticks += fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+        }
+        Ok(ticks / TICKS_A_SECOND)
+    }
+
+    /// Memory of the proxy and its children, in kilobytes of a thousand bytes.
+    pub fn resident_kb(&self) -> Outcome<f64> {
+        let each = self.pids()?.into_iter().map(skep_benches::resident_kb);
+        each.sum()
+    }
+
+    fn pids(&self) -> Outcome<Vec<i32>> {
+        let Some(proxy) = &self.proxy else { return Ok(Vec::new()) };
+        let pid = proxy.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let mut pids = vec![pid];
+        for child in children.split_whitespace() {
+            pids.push(child.parse()?);
+        }
+        Ok(pids)
+    }
+}
+
+fn result(load: &Process) -> Outcome<Value> {
+    let line = load.wait_for_line(RESULT);
+    Ok(serde_json::from_str(line.trim_start_matches(RESULT))?)
+}
+
+fn listening(process: &Process) -> String {
+    let line = process.wait_for_line("listening on ");
+    line.trim_start_matches("listening on ").trim().to_owned()
+}
+
+fn nginx(folder: &Folder, worker: &str) -> Outcome<Route> {
+    let port = free_port();
+    let config = format!(
+        "daemon off; worker_processes auto; pid {0}/nginx.pid; error_log stderr;
+         worker_rlimit_nofile 20000;
+         events {{ worker_connections 8192; }}
+         http {{ access_log off; client_body_temp_path {0}; proxy_temp_path {0};
+                 fastcgi_temp_path {0}; uwsgi_temp_path {0}; scgi_temp_path {0};
+                 server {{ listen 127.0.0.1:{port} reuseport backlog=4096;
+                           location / {{ proxy_pass http://{worker};
+                                         proxy_http_version 1.1;
+                                         proxy_set_header Upgrade $http_upgrade;
+                                         proxy_set_header Connection upgrade;
+                                         proxy_read_timeout 1h; proxy_send_timeout 1h;
+                           }} }} }}",
+        folder.path().display()
+    );
+    let path = folder.join("nginx.conf");
+    std::fs::write(&path, config)?;
+    let mut command = Command::new(programs::require("nginx"));
+    command.arg("-c").arg(&path).args(["-e", "stderr"]);
+    route(NGINX, port, Process::start("nginx", &command, "QUIT"))
+}
+
+fn haproxy(folder: &Folder, worker: &str) -> Outcome<Route> {
+    let port = free_port();
+    let config = format!(
+        "global\n  maxconn 8192\n\
+         defaults\n  mode http\n  timeout connect 10s\n  timeout client 1h\n  timeout server 1h\n  \
+         timeout tunnel 1h\n  timeout http-request 10s\n\
+         frontend clients\n  bind 127.0.0.1:{port} backlog 4096\n  option forwardfor\n  \
+         default_backend workers\n\
+         backend workers\n  server worker {worker}\n"
+    );
+    let path = folder.join("haproxy.cfg");
+    std::fs::write(&path, config)?;
+    let mut command = Command::new(programs::require("haproxy"));
+    command.arg("-db").arg("-f").arg(&path);
+    route(HAPROXY, port, Process::start("haproxy", &command, "TERM"))
+}
+
+/// The gateway, over a desk that only deals out workers; built beside this program.
+pub fn gateway(workers: &[&str]) -> Outcome<Route> {
+    let program: PathBuf = std::env::current_exe()?.with_file_name("examples").join("fixed");
+    let port = free_port();
+    let mut command = Command::new(program);
+    command.arg(format!("127.0.0.1:{port}"));
+    command.args(workers.iter().map(|worker| format!("ws://{worker}")));
+    route(GATEWAY, port, Process::start("gateway", &command, "KILL"))
+}
+
+fn route(name: &'static str, port: u16, proxy: Process) -> Outcome<Route> {
+    let address = format!("127.0.0.1:{port}");
+    eventually(name, || TcpStream::connect(&address).ok());
+    Ok(Route { name, address, proxy: Some(proxy) })
+}

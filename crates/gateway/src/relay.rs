@@ -1,0 +1,280 @@
+//! Carries bytes between two sockets and never looks at them.
+//!
+//! Bytes are read into a buffer that belongs to the thread and written on at once. Only what a slow
+//! receiver does not take is kept with the session, and nothing more is read for it meanwhile: at
+//! most one buffer a direction.
+
+use crate::desk::EndedBy;
+use crate::listen::{KEEPALIVE, keep_alive};
+use crate::options::GatewayOptions;
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+const BUFFER: usize = 64 * 1_024;
+
+/// A day that never comes, for limits that are off.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+thread_local! {
+    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER].into_boxed_slice());
+}
+
+/// Two sockets and what is on its way between them.
+pub(crate) struct Relay {
+    client: TcpStream,
+    worker: TcpStream,
+    up: Way,
+    down: Way,
+    limits: Limits,
+    began: Instant,
+    heard: Instant,
+    /// Whose end came first, and when.
+    half_closed: Option<(EndedBy, Instant)>,
+    alarm: Pin<Box<Sleep>>,
+    /// Whether the system watches over the worker's socket; sessions that are over before it would
+    /// begin to need not be told to it.
+    watched: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    idle: Duration,
+    duration: Duration,
+    stall: Duration,
+    half_close: Duration,
+}
+
+/// One direction.
+#[derive(Default)]
+struct Way {
+    /// What was read and not taken yet, from `sent` on.
+    pending: Vec<u8>,
+    sent: usize,
+    bytes: u64,
+    /// Since when the receiver has taken nothing of what is pending.
+    stalled: Option<Instant>,
+    ended: bool,
+    finished: bool,
+}
+
+/// What became of a direction for now.
+enum Step {
+    Waiting,
+    /// Everything up to the end was passed on, and the end too.
+    Finished,
+    SenderBroke,
+    ReceiverBroke,
+}
+
+impl Relay {
+    /// `early` is what each side has said already.
+    pub fn new(
+        client: (TcpStream, Vec<u8>),
+        worker: (TcpStream, Vec<u8>),
+        options: &GatewayOptions,
+    ) -> Self {
+        let or_never = |limit: Duration| if limit.is_zero() { NEVER } else { limit };
+        let limits = Limits {
+            idle: or_never(options.idle_timeout),
+            duration: or_never(options.duration_max),
+            stall: or_never(options.stall_max),
+            half_close: options.half_close_limit,
+        };
+        let now = Instant::now();
+        let (client, up) = (client.0, Way::starting_with(client.1));
+        let (worker, down) = (worker.0, Way::starting_with(worker.1));
+        let alarm = Box::pin(sleep_until(now + limits.idle.min(limits.duration).min(KEEPALIVE)));
+        Relay {
+            client,
+            worker,
+            up,
+            down,
+            limits,
+            began: now,
+            heard: now,
+            half_closed: None,
+            alarm,
+            watched: false,
+        }
+    }
+
+    /// From client to worker.
+    pub fn up_bytes(&self) -> u64 {
+        self.up.bytes
+    }
+
+    /// From worker to client.
+    pub fn down_bytes(&self) -> u64 {
+        self.down.bytes
+    }
+
+    /// Carries what there is to carry; ready when the session is over.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<EndedBy> {
+        let now = Instant::now();
+        let before = self.up.bytes + self.down.bytes;
+        let over = SHARED.with_borrow_mut(|buffer| self.carry(cx, buffer, now));
+        if let Some(by) = over {
+            return Poll::Ready(by);
+        }
+        if self.up.bytes + self.down.bytes != before {
+            self.heard = now;
+        }
+        self.poll_limits(cx, now)
+    }
+
+    fn carry(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], now: Instant) -> Option<EndedBy> {
+        let Relay { client, worker, up, down, .. } = self;
+        let up_step = up.carry(cx, client, worker, buffer, now, down.finished);
+        let down_step = down.carry(cx, worker, client, buffer, now, up.finished);
+        match (&up_step, &down_step) {
+            (Step::SenderBroke, _) | (_, Step::ReceiverBroke) => {
+                return Some(self.first(EndedBy::Client));
+            }
+            (_, Step::SenderBroke) | (Step::ReceiverBroke, _) => {
+                return Some(self.first(EndedBy::Worker));
+            }
+            (Step::Finished, Step::Finished) => return Some(self.first(EndedBy::Client)),
+            (Step::Waiting | Step::Finished, Step::Waiting | Step::Finished) => {}
+        }
+        if self.half_closed.is_none() {
+            let by = match (self.up.ended, self.down.ended) {
+                (true, _) => Some(EndedBy::Client),
+                (_, true) => Some(EndedBy::Worker),
+                _ => None,
+            };
+            self.half_closed = by.map(|by| (by, now));
+        }
+        None
+    }
+
+    /// Whoever ended first is who ended it.
+    fn first(&self, otherwise: EndedBy) -> EndedBy {
+        self.half_closed.clone().map_or(otherwise, |(by, _)| by)
+    }
+
+    fn poll_limits(&mut self, cx: &mut Context<'_>, mut now: Instant) -> Poll<EndedBy> {
+        loop {
+            let (at, by) = self.next_limit();
+            if at <= now {
+                return Poll::Ready(by);
+            }
+            // Limits mostly move away; the alarm then rings too early and is set anew.
+            if at < self.alarm.deadline() {
+                self.alarm.as_mut().reset(at);
+            }
+            if self.alarm.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            now = now.max(self.alarm.deadline());
+            if at <= now {
+                return Poll::Ready(by);
+            }
+            if !self.watched {
+                self.watched = true;
+                // A socket that refuses it is broken, and will be read as such.
+                let _ = keep_alive(&self.worker);
+            }
+            self.alarm.as_mut().reset(at);
+        }
+    }
+
+    fn next_limit(&self) -> (Instant, EndedBy) {
+        let mut next = (self.began + self.limits.duration, EndedBy::Duration);
+        let mut sooner = |at: Instant, by: EndedBy| {
+            if at < next.0 {
+                next = (at, by);
+            }
+        };
+        sooner(self.heard + self.limits.idle, EndedBy::Idle);
+        if let Some(since) = self.up.stalled {
+            sooner(since + self.limits.stall, EndedBy::WorkerStalled);
+        }
+        if let Some(since) = self.down.stalled {
+            sooner(since + self.limits.stall, EndedBy::ClientStalled);
+        }
+        if let Some((by, since)) = &self.half_closed {
+            sooner(*since + self.limits.half_close, by.clone());
+        }
+        next
+    }
+}
+
+impl Way {
+    fn starting_with(early: Vec<u8>) -> Self {
+        Way { bytes: early.len() as u64, pending: early, ..Way::default() }
+    }
+
+    fn carry(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut TcpStream,
+        to: &mut TcpStream,
+        buffer: &mut [u8],
+        now: Instant,
+        other_finished: bool,
+    ) -> Step {
+        if self.finished {
+            return Step::Finished;
+        }
+        loop {
+            if !self.pending.is_empty() {
+                match Pin::new(&mut *to).poll_write(cx, &self.pending[self.sent..]) {
+                    Poll::Ready(Ok(taken)) if taken > 0 => self.taken(taken),
+                    Poll::Ready(_) => return Step::ReceiverBroke,
+                    Poll::Pending => {
+                        self.stalled.get_or_insert(now);
+                        return Step::Waiting;
+                    }
+                }
+                continue;
+            }
+            if self.ended {
+                self.finished = true;
+                // The last end of both is passed on by closing the sockets.
+                if other_finished {
+                    return Step::Finished;
+                }
+                return match Pin::new(&mut *to).poll_shutdown(cx) {
+                    Poll::Ready(Err(error)) if error.kind() != io::ErrorKind::NotConnected => {
+                        Step::ReceiverBroke
+                    }
+                    _ => Step::Finished,
+                };
+            }
+            let mut room = ReadBuf::new(buffer);
+            match Pin::new(&mut *from).poll_read(cx, &mut room) {
+                Poll::Pending => return Step::Waiting,
+                Poll::Ready(Err(_)) => return Step::SenderBroke,
+                Poll::Ready(Ok(())) if room.filled().is_empty() => self.ended = true,
+                Poll::Ready(Ok(())) => {
+                    let read = room.filled();
+                    self.bytes += read.len() as u64;
+                    match Pin::new(&mut *to).poll_write(cx, read) {
+                        Poll::Ready(Ok(taken)) if taken == read.len() => {}
+                        Poll::Ready(Ok(taken)) if taken > 0 => {
+                            self.pending = read[taken..].to_vec()
+                        }
+                        Poll::Ready(_) => return Step::ReceiverBroke,
+                        Poll::Pending => self.pending = read.to_vec(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The receiver has taken some of what was pending; the memory is given back with the last.
+    fn taken(&mut self, taken: usize) {
+        self.sent += taken;
+        self.stalled = None;
+        if self.sent == self.pending.len() {
+            self.pending = Vec::new();
+            self.sent = 0;
+        }
+    }
+}

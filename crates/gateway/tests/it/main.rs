@@ -1,0 +1,10 @@
+//! The gateway between real sockets.
+
+mod carrying;
+mod desk;
+mod dialling;
+mod draining;
+mod hostile;
+mod kit;
+mod metrics;
+mod refusing;

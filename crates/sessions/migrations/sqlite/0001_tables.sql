@@ -1,0 +1,2 @@
+-- The gateways of an embedded installation live in one process, and so does the table of sessions.
+-- There is nothing to keep.
