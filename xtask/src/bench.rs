@@ -29,10 +29,6 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
     install_missing(NEEDED)?;
     install_missing(PEERS)?;
     step("the product", cargo().args(["build", "--release", "--package", "skep", "--quiet"]))?;
-    if *name == "sessions" {
-        let example = ["--package", "skep-gateway", "--example", "fixed"];
-        step("the gateway", cargo().args(["build", "--release", "--quiet"]).args(example))?;
-    }
     let run = ["run", "--release", "--quiet", "--package", "skep-benches", "--bin", name, "--"];
     step(name, cargo().args(run).args(rest))
 }

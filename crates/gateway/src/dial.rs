@@ -16,6 +16,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// Workers that are dialled for one client at a time.
 const DIALS_AT_ONCE: usize = 3;
+/// A worker is suspect if it had this many times as long as the one that answered.
+const SLOWER_BY: u32 = 3;
+/// How long a worker may leave a client alone that then gives up.
+const LEFT_ALONE: Duration = Duration::from_secs(1);
 /// The desk keeps the deadline by itself and knows more to say about it; this is for one that
 /// does not.
 const DESK_GRACE: Duration = Duration::from_millis(500);
@@ -77,7 +81,11 @@ impl<D: Desk> Search<'_, D> {
                 (index, answer) = first_answer(attempts) => {
                     let attempt = attempts.swap_remove(index);
                     match answer {
-                        Ok(answer) => return Ok(self.won(attempt, answer)),
+                        Ok(answer) => {
+                            let enough = hedge_after.max(SLOWER_BY * attempt.began.elapsed());
+                            attempts.iter_mut().for_each(|one| one.suspect_after = enough);
+                            return Ok(self.won(attempt, answer));
+                        }
                         Err(error) => self.failed(attempt, &error),
                     }
                     *failures += 1;
@@ -93,6 +101,7 @@ impl<D: Desk> Search<'_, D> {
                     another.set(self.another(self.beside(attempts), hedge_after));
                 }
                 () = sleep_until(deadline) => {
+                    attempts.iter_mut().for_each(|one| one.suspect_after = hedge_after);
                     return Err(refusals::deadline(self.options.connect_deadline, *failures));
                 }
             }
@@ -124,7 +133,7 @@ impl<D: Desk> Search<'_, D> {
         let session = HeaderValue::from_str(seat.session()).ok();
         let head = self.outline.for_worker(seat.url(), session.as_ref());
         let answer = Box::pin(dial(seat.url().clone(), head, self.options.dial_limit));
-        let suspect_after = self.options.hedge_after;
+        let suspect_after = self.options.hedge_after.max(LEFT_ALONE);
         Attempt { seat: Some(seat), began: Instant::now(), suspect_after, answer }
     }
 
@@ -144,7 +153,8 @@ impl<D: Desk> Search<'_, D> {
 }
 
 impl<S: Seat> Drop for Attempt<S> {
-    /// Another worker was faster, or the client has left: whoever had time enough is suspect.
+    /// Another worker was faster, or the client has left: whoever had time enough is suspect. In a
+    /// fleet that is slow as a whole nobody is.
     fn drop(&mut self) {
         let Some(seat) = self.seat.take() else { return };
         let waited = self.began.elapsed();

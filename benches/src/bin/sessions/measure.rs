@@ -1,7 +1,7 @@
 //! The measurements; routes take turns, so that whatever else the machine does meets all of them.
 
 use crate::Outcome;
-use crate::peers::{DIRECT, GATEWAY, HAPROXY, NGINX, Route, Stage, gateway};
+use crate::peers::{AGREED, DIRECT, GATEWAY, HAPROXY, NGINX, Route, Stage, gateway};
 use skep::bench::median;
 use skep::report::Report;
 use std::collections::BTreeMap;
@@ -93,6 +93,10 @@ pub fn connect(stage: &Stage, report: &mut Report) -> Outcome<()> {
     table.report(report, "connect");
     report.figure("connect_rate_ratio", table.ratio("rate", true));
     report.figure("connect_p50_ratio", table.ratio("p50_us", false));
+    for (name, route) in [("connect_added_ms", GATEWAY), ("connect_added_ms_redis", AGREED)] {
+        let added = table.of("p50_us", route) - table.of("p50_us", DIRECT);
+        report.figure(name, added / 1e3);
+    }
     Ok(())
 }
 
@@ -118,7 +122,7 @@ pub fn faults(stage: &Stage, report: &mut Report) -> Outcome<()> {
     let silent_address = silent.local_addr()?.to_string();
     // Nobody accepts: the system does, and nothing ever comes back.
     let direct = stage.routes.iter().find(|route| route.name == DIRECT).ok_or("a worker")?;
-    let route = gateway(&[&silent_address, &direct.address])?;
+    let route = gateway(GATEWAY, &[&silent_address, &direct.address], false)?;
     let mut added = Vec::new();
     for _ in 0..2 * ROUNDS {
         // In turn, so that one of two begins with the silent one.

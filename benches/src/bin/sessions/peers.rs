@@ -3,9 +3,8 @@
 use crate::Outcome;
 use crate::load::RESULT;
 use serde_json::Value;
-use skep_testkit::{Folder, Process, eventually, free_port, programs};
+use skep_testkit::{Folder, Node, Process, eventually, free_port, http, programs};
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// Everything that runs while it is measured.
@@ -20,7 +19,40 @@ pub struct Route {
     pub name: &'static str,
     pub address: String,
     /// What is on the way; nothing for the direct one.
-    pub proxy: Option<Process>,
+    pub proxy: Option<Proxy>,
+}
+
+/// A program between client and worker.
+pub enum Proxy {
+    Peer(Process),
+    Product(Box<Product>),
+}
+
+/// The product, and where it keeps things.
+pub struct Product {
+    pub node: Node,
+    _servers: Option<Servers>,
+    _folder: Folder,
+}
+
+/// Where nodes agree, and where they keep things.
+type Servers = (skep_testkit::Redis, skep_testkit::TestDatabase<'static>);
+
+impl std::ops::Deref for Product {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl Proxy {
+    fn pid(&self) -> i32 {
+        match self {
+            Proxy::Peer(process) => process.pid(),
+            Proxy::Product(product) => product.node.process().pid(),
+        }
+    }
 }
 
 /// The unit in which Linux tells what a process has computed, on every machine.
@@ -31,6 +63,8 @@ pub const DIRECT: &str = "direct";
 pub const NGINX: &str = "nginx";
 pub const HAPROXY: &str = "haproxy";
 pub const GATEWAY: &str = "gateway";
+/// The gateway of a node that agrees with others in Redis.
+pub const AGREED: &str = "agreed";
 
 impl Stage {
     pub fn start() -> Outcome<Self> {
@@ -44,7 +78,8 @@ impl Stage {
             direct,
             nginx(&folder, &address)?,
             haproxy(&folder, &address)?,
-            gateway(&[&address])?,
+            gateway(GATEWAY, &[&address], false)?,
+            gateway(AGREED, &[&address], true)?,
         ];
         Ok(Stage { routes, _worker: worker, _folder: folder })
     }
@@ -156,18 +191,55 @@ fn haproxy(folder: &Folder, worker: &str) -> Outcome<Route> {
     route(HAPROXY, port, Process::start("haproxy", &command, "TERM"))
 }
 
-/// The gateway, over a desk that only deals out workers; built beside this program.
-pub fn gateway(workers: &[&str]) -> Outcome<Route> {
-    let program: PathBuf = std::env::current_exe()?.with_file_name("examples").join("fixed");
-    let port = free_port();
-    let mut command = Command::new(program);
-    command.arg(format!("127.0.0.1:{port}"));
-    command.args(workers.iter().map(|worker| format!("ws://{worker}")));
-    route(GATEWAY, port, Process::start("gateway", &command, "KILL"))
+/// A node with these settings; the program was built beside this one.
+pub fn product(settings: &[&str]) -> Product {
+    start_product(settings, None)
+}
+
+fn start_product(settings: &[&str], servers: Option<Servers>) -> Product {
+    let program = std::env::current_exe().unwrap_or_default().with_file_name("skep");
+    let folder = Folder::new("product");
+    let mut arguments = Vec::new();
+    for setting in settings.iter().chain(&["log.access=false", "log.level=warn"]) {
+        arguments.extend(["--set".to_owned(), (*setting).to_owned()]);
+    }
+    if let Some((redis, database)) = &servers {
+        arguments.extend(["--coordination".to_owned(), redis.url()]);
+        arguments.extend(["--database".to_owned(), database.url()]);
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let node = Node::start(&program, folder.path(), &arguments);
+    Product { node, _servers: servers, _folder: folder }
+}
+
+/// Registers a worker, and says under which number its program is known.
+pub fn register(node: &Node, name: &str, url: &str, life: u32, recycled: bool) -> Outcome<u64> {
+    let body = serde_json::json!({
+        "name": name, "kind": "chromium", "url": url, "start": life.to_string(),
+        "recycled": recycled,
+    });
+    let json = [("content-type", "application/json")];
+    let url = node.url("/api/v1/sessions/workers");
+    let answer = http::send("POST", &url, &json, Some(&body.to_string()))?;
+    Ok(answer.json()["incarnation"].as_u64().ok_or(answer.body)?)
+}
+
+/// The gateway of a node that gives each session a worker of these; none ever wears out.
+pub fn gateway(name: &'static str, workers: &[&str], agreed: bool) -> Outcome<Route> {
+    let servers =
+        agreed.then(|| (skep_testkit::Redis::start(), skep_testkit::Postgres::shared().database()));
+    let settings =
+        ["sessions.slots=1000000", "sessions.lifetime_max=0", "sessions.heartbeat_timeout=24h"];
+    let product = start_product(&settings, servers);
+    for (number, worker) in workers.iter().enumerate() {
+        register(&product, &format!("worker-{number}"), &format!("ws://{worker}/"), 0, false)?;
+    }
+    let address = product.gateway().to_owned();
+    Ok(Route { name, address, proxy: Some(Proxy::Product(Box::new(product))) })
 }
 
 fn route(name: &'static str, port: u16, proxy: Process) -> Outcome<Route> {
     let address = format!("127.0.0.1:{port}");
     eventually(name, || TcpStream::connect(&address).ok());
-    Ok(Route { name, address, proxy: Some(proxy) })
+    Ok(Route { name, address, proxy: Some(Proxy::Peer(proxy)) })
 }

@@ -176,8 +176,8 @@ pub async fn guard(
     response
 }
 
-/// Probes, scrapes, heartbeats and the dashboard's own files would fill the access log with what nobody asks
-/// about; they are counted in the metrics.
+/// Probes, scrapes, heartbeats and the dashboard's own files would fill the access log with what
+/// nobody asks about; they are counted in the metrics.
 fn is_kept(route: Option<&str>) -> bool {
     let begins = |prefix: &str| route.is_some_and(|route| route.starts_with(prefix));
     let heartbeat = route.is_some_and(|route| route.ends_with("/heartbeat"));
