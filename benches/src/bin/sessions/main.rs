@@ -39,6 +39,7 @@ const GOALS: &[(&str, f64, f64)] = &[
     ("choice_and_close_ns_10", 0.0, 600.0),
     ("choice_and_close_ns_1000", 0.0, 600.0),
     ("choice_and_close_ns_10000", 0.0, 600.0),
+    ("redis_scan_to_checkout_1000", 20.0, f64::INFINITY),
     ("out_most_at_once", 0.0, 1.0),
     ("out_refused", 0.0, 0.0),
     ("silent_worker_added_ms_max", 150.0, 250.0),

@@ -4,14 +4,17 @@
 -- A worker is read once, changed in a variable, and written by skep_session_settle together with
 -- what follows. So the row on record is always as it was last settled.
 
--- Whom a step concerns and in which kinds something changed is collected in settings that end with
--- the transaction: nothing is written for it.
+-- Whom a step concerns, in which kinds something changed, and whether that must outlive a crash is
+-- collected in settings that end with the transaction: nothing is written for it.
 CREATE FUNCTION skep_session_hint(whom TEXT) RETURNS VOID LANGUAGE sql
 RETURN set_config('skep_session.hints', current_setting('skep_session.hints') || ' ' || whom, TRUE);
 
 CREATE FUNCTION skep_session_touch(kind BIGINT) RETURNS VOID LANGUAGE sql
 RETURN set_config('skep_session.touched', current_setting('skep_session.touched') || ' ' || kind,
     TRUE);
+
+CREATE FUNCTION skep_session_keep() RETURNS VOID LANGUAGE sql
+RETURN set_config('skep_session.keep', 'on', TRUE);
 
 -- ── Rules ─────────────────────────────────────────────
 
@@ -84,6 +87,7 @@ BEGIN
     w.ripe := k.policy = 'budgeted' AND w.permit_since IS NULL
         AND NOT (w.lost OR w.removed OR w.down OR w.drained)
         AND (w.due OR w.hold)
+        AND w.failures IS DISTINCT FROM 0
         AND (w.active = 0 OR w.successor);
     -- The least of several leaves out those that are NULL.
     w.timer := CASE WHEN w.lost OR w.removed THEN w.heard + k.heartbeat_ms + 600000
@@ -140,12 +144,9 @@ BEGIN
 END
 $$;
 
--- Writes a worker, which was `before` (NULL if it is new), and keeps the counts of its shape.
+-- Writes a worker, which was `before` (NULL if it is new).
 CREATE FUNCTION skep_session_save_worker(before skep_session_workers, w skep_session_workers)
 RETURNS VOID LANGUAGE plpgsql AS $$
-DECLARE
-    was_live CONSTANT INTEGER := coalesce(skep_session_is_live(before)::INTEGER, 0);
-    now_live CONSTANT INTEGER := skep_session_is_live(w)::INTEGER;
 BEGIN
     IF before.number IS NULL THEN
         INSERT INTO skep_session_workers VALUES (w.*);
@@ -161,6 +162,22 @@ BEGIN
             timer = w.timer, duty = w.duty
         WHERE t.number = w.number;
     END IF;
+    -- A worker that was heard a moment earlier is no worse.
+    before.heard := w.heard;
+    before.timer := w.timer;
+    IF w IS DISTINCT FROM before THEN
+        PERFORM skep_session_keep();
+    END IF;
+END
+$$;
+
+-- Keeps the counts of shapes when a worker, which was `before`, is another.
+CREATE FUNCTION skep_session_count_shape(before skep_session_workers, w skep_session_workers)
+RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+    was_live CONSTANT INTEGER := coalesce(skep_session_is_live(before)::INTEGER, 0);
+    now_live CONSTANT INTEGER := skep_session_is_live(w)::INTEGER;
+BEGIN
     IF before.shape IS DISTINCT FROM w.shape THEN
         UPDATE skep_session_shapes AS s SET members = s.members + 1, live = s.live + now_live
         WHERE s.id = w.shape;
@@ -212,7 +229,7 @@ BEGIN
     IF settled_kind IS DISTINCT FROM k THEN
         PERFORM skep_session_save_kind(settled_kind);
     END IF;
-    PERFORM skep_session_save_worker(before, w);
+    PERFORM skep_session_save_worker(before, w), skep_session_count_shape(before, w);
     RETURN w;
 END
 $$;
@@ -354,15 +371,35 @@ BEGIN
 END
 $$;
 
--- A worker has been silent for too long.
-CREATE FUNCTION skep_session_lose(now BIGINT, w skep_session_workers) RETURNS VOID
+-- Workers of a kind have been silent for too long. Their kind and shapes are counted once for all of
+-- them, because after an outage they may be everybody: each version of a row that a transaction
+-- writes makes its next look at that row slower.
+CREATE FUNCTION skep_session_lose(now BIGINT, of_kind BIGINT, numbers BIGINT[]) RETURNS VOID
 LANGUAGE plpgsql AS $$
+DECLARE
+    k skep_session_kinds;
+    before skep_session_workers;
+    w skep_session_workers;
 BEGIN
-    w := skep_session_release_permit(now, w, FALSE);
-    PERFORM skep_session_end_sessions(w, 'all', 'worker-lost');
-    w.lost := TRUE;
-    PERFORM skep_session_settle(w);
-    PERFORM skep_session_touch(w.kind);
+    SELECT * INTO STRICT k FROM skep_session_kinds AS t WHERE t.id = of_kind;
+    FOR before IN SELECT * FROM skep_session_workers AS t WHERE t.number = ANY (numbers) LOOP
+        w := skep_session_release_permit(now, before, FALSE);
+        PERFORM skep_session_end_sessions(w, 'all', 'worker-lost');
+        w.lost := TRUE;
+        w := skep_session_place(w, k);
+        IF w.duty <> before.duty THEN
+            PERFORM skep_session_hint('w' || w.number);
+        END IF;
+        k := skep_session_count(skep_session_count(k, before, -1), w, 1);
+        PERFORM skep_session_save_worker(before, w);
+    END LOOP;
+    UPDATE skep_session_shapes AS s SET live = s.live - lost.count
+    FROM (
+        SELECT t.shape, count(*) AS count FROM skep_session_workers AS t
+        WHERE t.number = ANY (numbers) GROUP BY t.shape
+    ) AS lost
+    WHERE s.id = lost.shape;
+    PERFORM skep_session_save_kind(k), skep_session_touch(of_kind);
 END
 $$;
 

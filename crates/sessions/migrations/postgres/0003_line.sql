@@ -47,7 +47,19 @@ BEGIN
         IF w.number IS NULL OR now - w.heard <= patience THEN
             RETURN w;
         END IF;
-        PERFORM skep_session_lose(now, w);
+        -- So are perhaps those who come next, up to the first that is not.
+        PERFORM skep_session_lose(now, of_kind, ARRAY(
+            SELECT next.number FROM (
+                SELECT t.number, bool_and(now - t.heard > patience)
+                    OVER (ORDER BY t.rank, t.number) AS is_silent
+                FROM skep_session_shapes AS s
+                JOIN skep_session_workers AS t ON t.kind = of_kind AND t.shape = s.id
+                    AND t.standing = w.standing AND t.number <> avoid
+                WHERE s.kind = of_kind
+                    AND skep_session_fits(of_labels, of_version, s.labels, s.version)
+            ) AS next
+            WHERE next.is_silent
+        ));
     END LOOP;
 END
 $$;
@@ -208,6 +220,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT * INTO STRICT w FROM skep_session_workers AS t WHERE t.number = s.worker;
+    -- It may have become one of another kind since.
+    PERFORM skep_session_touch(w.kind);
     IF w.incarnation = s.incarnation THEN
         w.active := w.active - 1;
         IF how <> 'ended' THEN

@@ -128,7 +128,10 @@ DECLARE
             AND (s.ending IS NOT NULL OR s.worker IS NOT NULL)
     );
 BEGIN
-    UPDATE skep_session_sessions AS s SET news = FALSE WHERE s.gateway = of_gateway AND s.news;
+    IF news IS NOT NULL THEN
+        UPDATE skep_session_sessions AS s SET news = FALSE WHERE s.gateway = of_gateway AND s.news;
+        PERFORM skep_session_keep();
+    END IF;
     RETURN coalesce(news, '[]');
 END
 $$;
@@ -151,7 +154,7 @@ BEGIN
     FOR dead IN SELECT g.id FROM skep_session_gateways AS g
         WHERE now - g.heard > g.ttl AND steady_for >= g.ttl ORDER BY g.id
     LOOP
-        PERFORM skep_session_drop_gateway(now, dead);
+        PERFORM skep_session_drop_gateway(now, dead), skep_session_keep();
         reaped := reaped + 1;
     END LOOP;
     FOREACH number IN ARRAY ARRAY(
@@ -520,7 +523,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF now - w.heard > k.heartbeat_ms THEN
-        PERFORM skep_session_lose(now, w);
+        PERFORM skep_session_lose(now, w.kind, ARRAY[w.number]);
         RETURN NULL;
     END IF;
     IF w.step = 'draining' AND w.step_at <= now THEN

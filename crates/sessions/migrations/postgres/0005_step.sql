@@ -187,7 +187,11 @@ BEGIN
     said := '{"answer": "done"}';
     hints := '';
     PERFORM set_config('skep_session.hints', '', TRUE),
-        set_config('skep_session.touched', '', TRUE);
+        set_config('skep_session.touched', '', TRUE),
+        set_config('skep_session.keep', '', TRUE);
+    IF asked NOT IN ('beat', 'heartbeat') THEN
+        PERFORM skep_session_keep();
+    END IF;
     IF asked IN ('beat', 'leave', 'checkout', 'close') THEN
         stranger := skep_session_stranger(of_gateway, (ask ->> 'link')::BIGINT);
     END IF;
@@ -227,6 +231,11 @@ BEGIN
         RAISE 'unknown question %', asked USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM skep_session_finish(now);
+    IF current_setting('skep_session.keep') = '' THEN
+        PERFORM set_config('synchronous_commit', 'off', TRUE);
+    ELSIF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', TRUE);
+    END IF;
     -- In order, each once, as many in a notice as have room in it.
     FOR part IN
         SELECT string_agg(w.whom, ' ' ORDER BY w.place) FROM (
@@ -283,18 +292,17 @@ $$;
 -- One question from its first to its last moment. It commits before it answers and without another
 -- word from the client: neither a client that does not read nor one that vanished holds the lock.
 --
--- It waits for the disk. A crash that forgot a seat would let its slot be taken twice, because the
--- gateway may never notice the crash; one that forgot a permit would let one worker more go than
--- the budget allows.
+-- It waits for the disk, whatever the server does otherwise. A crash that forgot a seat would let
+-- its slot be taken twice, because the gateway may never notice the crash; one that forgot a permit
+-- would let one worker more go than the budget allows. Only somebody who lives and has nothing new
+-- to say or to hear does not wait: those are most of all steps, and all that a crash can forget of
+-- them is when they were last heard.
 CREATE PROCEDURE skep_session_step(
     INOUT said TEXT, INOUT hints TEXT, given BIGINT, wait_ms BIGINT
 ) LANGUAGE plpgsql AS $$
 BEGIN
     -- Whoever asked has given up by then.
     PERFORM set_config('lock_timeout', wait_ms::TEXT, TRUE);
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'local', TRUE);
-    END IF;
     SELECT a.said::TEXT, a.hints INTO said, hints FROM skep_session_apply(said::JSONB, given) AS a;
     COMMIT;
 END

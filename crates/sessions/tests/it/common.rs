@@ -3,7 +3,7 @@
 use skep_policy::sessions::Fleet;
 use skep_sessions::{MemoryTable, PostgresTable, RedisTable, TableStore};
 use skep_store::{Database, PostgresOptions, RedisOptions};
-use skep_testkit::TestDatabase;
+use skep_testkit::{PATIENCE, TestDatabase};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Fixture {
     pub async fn postgres() -> Self {
         let database = skep_testkit::Postgres::shared().database();
         let postgres = migrated(&database.url()).await;
-        let store = TableStore::Postgres(PostgresTable::new(&postgres));
+        let store = TableStore::Postgres(PostgresTable::new(&postgres).with_limit(PATIENCE));
         Fixture { database: Some(database), ..Fixture::of(store) }
     }
 
@@ -79,7 +79,8 @@ impl Fixture {
             }
             TableStore::Postgres(_) => {
                 let database = self.database.as_ref().expect("has its database");
-                TableStore::Postgres(PostgresTable::new(&postgres_at(&database.url())))
+                let postgres = postgres_at(&database.url());
+                TableStore::Postgres(PostgresTable::new(&postgres).with_limit(PATIENCE))
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use skep_policy::sessions::{
     Answer, Ask, Budget, Carried, Checkout, Close, DueBy, Fleet, Heartbeat, Order, PAGE_ROWS,
-    Phase, Policy, Register, Rules, SessionRow, Shape, Version, Want, WorkerRow,
+    Phase, Policy, Register, Rules, SessionRow, Shape, Standing, Version, Want, WorkerRow,
 };
 use skep_policy::{Chance, SeededChance};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +41,8 @@ pub struct Crowd {
     last: Option<Ask>,
     /// Workers of this world, fewer than there could be.
     workers: u64,
+    /// Steps for which nearly everybody begins, ends and waits for sessions and does little else.
+    rush: u64,
 }
 
 impl Crowd {
@@ -57,6 +59,7 @@ impl Crowd {
             outside: Vec::new(),
             last: None,
             workers: WORKERS,
+            rush: 0,
         };
         crowd.begin();
         crowd
@@ -149,6 +152,13 @@ impl Crowd {
         }
         let gateway = 1 + self.up_to(GATEWAYS - 1);
         let link = self.link(gateway);
+        self.rush = self.rush.saturating_sub(1);
+        if self.rush == 0 && self.one_in(200) {
+            self.rush = 150;
+        }
+        if self.rush > 0 && !self.one_in(4) {
+            return self.hurry(table, gateway, link);
+        }
         match self.up_to(999) {
             0..280 => self.checkout(gateway, link),
             280..520 => match self.session(table) {
@@ -178,6 +188,38 @@ impl Crowd {
                 let kind = self.kind();
                 Ask::Configure { kind, rules: self.rules() }
             }
+        }
+    }
+
+    /// More sessions than there is room for, and workers that do what they should.
+    fn hurry(&mut self, table: &mut Fleet, gateway: u64, link: u64) -> Ask {
+        let seated: Vec<SessionRow> =
+            sessions(table).into_iter().filter(|row| row.worker.is_some()).collect();
+        let not_well: Vec<WorkerRow> =
+            workers(table).into_iter().filter(|row| row.standing > Standing::Held).collect();
+        match self.up_to(9) {
+            0..4 => match self.checkout(gateway, link) {
+                Ask::Checkout(ask) => {
+                    let want = if self.one_in(3) { ask.want } else { Want::default() };
+                    let kind = KINDS[0].to_owned();
+                    Ask::Checkout(Checkout { kind, want, key_max: 0, wait: true, ..ask })
+                }
+                other => other,
+            },
+            4..7 if !seated.is_empty() => {
+                let row = self.pick(&seated);
+                self.close(&row)
+            }
+            7 | 8 if !not_well.is_empty() => {
+                let row = self.pick(&not_well);
+                let (worker, incarnation, good) = (row.number, row.incarnation, true);
+                match row.standing {
+                    Standing::Suspect => Ask::Probed { worker, incarnation, good },
+                    Standing::Drained => Ask::Drain { name: row.name.to_string(), drained: false },
+                    _ => self.heartbeat_of(row.name.to_string()),
+                }
+            }
+            _ => Ask::Beat { gateway, link },
         }
     }
 
@@ -213,7 +255,7 @@ impl Crowd {
     fn close(&mut self, row: &SessionRow) -> Ask {
         let how = match self.up_to(14) {
             0 => Close::Unused,
-            1 => Close::Failed,
+            1 | 2 => Close::Failed,
             _ => Close::Ended,
         };
         let (gateway, link) = (row.gateway, self.link(row.gateway));
@@ -258,6 +300,10 @@ impl Crowd {
 
     fn register(&mut self) -> Ask {
         let worker = self.up_to(self.workers - 1);
+        self.register_of(worker)
+    }
+
+    fn register_of(&mut self, worker: u64) -> Ask {
         let name = name_of(worker);
         let ordered = self.told.get(&name).map(|&(_, order, _)| order);
         let obeys = matches!(ordered, Some(Order::Restart | Order::Succeed));
@@ -288,11 +334,21 @@ impl Crowd {
 
     fn heartbeat(&mut self) -> Ask {
         let name = self.worker_name();
+        self.heartbeat_of(name)
+    }
+
+    fn heartbeat_of(&mut self, name: String) -> Ask {
+        let worker = (0..WORKERS).find(|&worker| name_of(worker) == name);
         let Some(&(incarnation, order, lifetime)) = self.told.get(&name) else {
-            return self.register();
+            return match worker {
+                Some(worker) => self.register_of(worker),
+                None => self.register(),
+            };
         };
-        if matches!(order, Order::Restart | Order::Succeed) && self.one_in(2) {
-            return self.register();
+        if let (Order::Restart | Order::Succeed, Some(worker)) = (order, worker)
+            && self.one_in(2)
+        {
+            return self.register_of(worker);
         }
         if order == Order::Leave && self.one_in(2) {
             return Ask::Remove { name, by_worker: true };

@@ -2,8 +2,8 @@
 
 use crate::common::{Fixture, migrated, postgres_at};
 use skep_policy::sessions::{
-    Answer, Ask, Checkout, Close, Heartbeat, Hint, Order, Phase, Register, Rules, Seat, Shape,
-    Standing, Want, WorkerRow,
+    Answer, Ask, Checkout, Close, Heartbeat, Hint, Order, Phase, Refusal, Register, Rules, Seat,
+    Shape, Standing, Want, WorkerRow,
 };
 use skep_sessions::{Heard, Hints, PostgresTable, TableStore};
 use skep_store::Postgres;
@@ -55,6 +55,11 @@ fn register(name: &str) -> Register {
         recycled: true,
         successor: false,
     }
+}
+
+fn heartbeat(name: &str, incarnation: u64) -> Heartbeat {
+    let (name, phase, due) = (name.to_owned(), Phase::Serving, None);
+    Heartbeat { name, incarnation, phase, due, lifetime: 0, old_gone: false }
 }
 
 /// A table with a gateway and workers `w1`, `w2`, ….
@@ -134,6 +139,17 @@ async fn a_checkout_reads_as_few_rows_among_a_thousand_workers_as_among_ten() {
     let among_thousand = rows_read(&database).await;
     assert_eq!((among_ten.1, among_thousand.1), (0, 0), "nothing is read through");
     assert_eq!(among_thousand.0, among_ten.0);
+}
+
+#[tokio::test]
+async fn a_thousand_workers_that_fell_silent_together_are_lost_in_one_checkout() {
+    let database = skep_testkit::Postgres::shared().database();
+    let store = table(&migrated(&database.url()).await);
+    furnish(&store, Rules::default(), 1_000).await;
+    database.run("UPDATE skep_session_workers SET heard = heard - 3600000");
+    let refused = Answer::Refused(Refusal::NoWorkers);
+    assert_eq!(ask(&store, Ask::Checkout(checkout(1))).await, refused);
+    assert_eq!(worker(&store, "w1000").await.standing, Standing::Lost);
 }
 
 #[tokio::test]
@@ -286,6 +302,25 @@ async fn a_seat_and_a_permit_that_were_answered_survive_a_crash() {
 }
 
 #[tokio::test]
+async fn who_only_says_that_it_lives_does_not_wait_for_the_disk() {
+    let server = skep_testkit::Postgres::start_with(&["wal_writer_delay=10s"]);
+    let database = server.database();
+    let store = table(&migrated(&database.url()).await);
+    furnish(&store, Rules::default(), 1).await;
+    let unwritten = || {
+        let lag = "SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()";
+        database.run(lag).parse::<u64>().expect("is a number")
+    };
+    seat(&store, 1).await;
+    let before = unwritten();
+    let incarnation = worker(&store, "w1").await.incarnation;
+    let heartbeat = heartbeat("w1", incarnation);
+    ask(&store, Ask::Heartbeat(Heartbeat { lifetime: 1, ..heartbeat })).await;
+    ask(&store, Ask::Beat { gateway: GATEWAY, link: 1 }).await;
+    assert!(unwritten() > before, "{before} then {}", unwritten());
+}
+
+#[tokio::test]
 async fn a_table_from_another_history_forgets_and_is_told_everything_again() {
     let fixture = Fixture::postgres().await;
     let store = &fixture.store;
@@ -296,14 +331,7 @@ async fn a_table_from_another_history_forgets_and_is_told_everything_again() {
     database.run("UPDATE skep_session_meta SET run = 'another'");
     assert_eq!(ask(store, Ask::Kinds).await, Answer::Kinds { kinds: Vec::new() });
     assert_eq!(ask(store, Ask::Beat { gateway: GATEWAY, link: 1 }).await, Answer::Unknown);
-    let heartbeat = Heartbeat {
-        name: "w2".into(),
-        incarnation: before,
-        phase: Phase::Serving,
-        due: None,
-        lifetime: 0,
-        old_gone: false,
-    };
+    let heartbeat = heartbeat("w2", before);
     assert_eq!(ask(store, Ask::Heartbeat(heartbeat.clone())).await, Answer::Unknown);
     furnish(store, Rules::default(), 1).await;
     ask(store, Ask::Register(register("w2"))).await;

@@ -189,6 +189,8 @@ impl Fleet {
             return Answer::Done;
         };
         let Some(worker) = self.worker_mut(number) else { return Answer::Done };
+        // It may have become one of another kind since.
+        let kind = worker.kind;
         if worker.incarnation == incarnation {
             worker.active -= 1;
             if how != Close::Ended {
@@ -200,6 +202,7 @@ impl Fleet {
         } else {
             worker.leaving -= 1;
         }
+        self.touched.push(kind);
         self.wear(now, number);
         self.forget_if_done(number);
         Answer::Done

@@ -166,6 +166,8 @@ fn place(worker: &Worker, kind: &Kind) -> Placed {
     };
     let stays = !worker.lost && !worker.removed && !worker.down && !worker.drained;
     let can_go = worker.active == 0 || worker.successor;
+    // Gateways have not said yet what they carry on it; one that does not answer may well go.
+    let settling = worker.suspect.is_some_and(|suspect| suspect.failures == 0);
     let held_idle = standing == Standing::Held && worker.active == 0;
     Placed {
         standing,
@@ -177,6 +179,7 @@ fn place(worker: &Worker, kind: &Kind) -> Placed {
         ripe: rules.policy == Policy::Budgeted
             && worker.permit.is_none()
             && stays
+            && !settling
             && (due || worker.hold)
             && can_go,
         lifetime: worker.lifetime,

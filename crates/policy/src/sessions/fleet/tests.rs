@@ -540,4 +540,29 @@ fn without_a_budget_whoever_reaches_the_limit_goes() {
     assert_eq!(both, [Standing::Restarting, Standing::Restarting]);
 }
 
+#[test]
+fn a_worker_that_came_back_worn_out_is_not_sent_before_gateways_were_heard() {
+    let mut world = World::new(rules(1, 1));
+    world.register(Register { lifetime: 1, ..worker("a") });
+    assert_eq!(world.heartbeat("a", Phase::Serving), Order::Serve);
+    let carried = Carried { ticket: 1, key: "".into(), worker: "a".into(), start: "a-1".into() };
+    world.join(GATEWAY, 2, &[carried], &[]);
+    assert_eq!(world.worker("a").active, 1);
+    world.ask(Ask::Probed { worker: 1, incarnation: 1, good: true });
+    assert_eq!(world.standing("a"), Standing::Held, "it goes when its session has ended");
+}
+
+#[test]
+fn a_slot_of_a_worker_that_became_another_kind_goes_to_those_who_wait_for_that() {
+    let mut world = World::new(rules(1, 0));
+    world.ask(Ask::Configure { kind: "firefox".into(), rules: rules(1, 0) });
+    world.workers(&["a"]);
+    let (first, _) = world.begin();
+    world.register(Register { kind: "firefox".into(), ..worker("a") });
+    let waits = Checkout { ticket: 90, kind: "firefox".into(), ..checkout() };
+    assert_eq!(world.ask(Ask::Checkout(waits)), Answer::Waiting { waiting: 1 });
+    world.close(first, Close::Ended);
+    assert_eq!(world.beat().0.len(), 1);
+}
+
 mod properties;

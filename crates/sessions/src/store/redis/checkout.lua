@@ -99,6 +99,8 @@ function T.close(id, how)
         return
     end
     local w = T.worker_of(s.worker)
+    -- It may have become one of another kind since.
+    T.touch(T.kind_of(w.kind))
     if w.incarnation == s.incarnation then
         w.active = w.active - 1
         if how ~= 'ended' then

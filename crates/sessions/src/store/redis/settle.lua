@@ -174,6 +174,7 @@ function T.settle(w)
     end
     if k.policy == 'budgeted' and not w.step and (due or w.hold)
         and not (w.lost or w.removed or w.down or w.drained)
+        and not (w.probe_at and w.failures == 0)
         and (w.active == 0 or w.successor) then
         ripe = 'p' .. k.key .. pad(4294967295 - w.lifetime) .. w.id
     end
