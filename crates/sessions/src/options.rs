@@ -32,7 +32,7 @@ pub struct SessionsOptions {
     pub per_key_max: u32,
     /// How long after its last sign of life a gateway is thought dead.
     pub gateway_ttl: Duration,
-    /// How often a gateway says that it lives.
+    /// How often a gateway says that it lives, if its lease does not ask for more.
     pub beat: Duration,
     /// What happens to sessions when the table is out of reach for longer than `gateway_ttl`.
     pub cut_off: CutOff,
@@ -52,6 +52,12 @@ impl SessionsOptions {
             beat: Duration::from_secs(1),
             cut_off: CutOff::Keep,
         }
+    }
+
+    /// How often a gateway says that it lives: some beats may be late before it is thought dead,
+    /// and only who is heard twice within half a lease may call others dead.
+    pub fn beat_every(&self) -> Duration {
+        self.beat.min(self.gateway_ttl / 4)
     }
 
     /// The rules of this kind.

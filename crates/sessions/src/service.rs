@@ -67,7 +67,7 @@ struct Life {
 
 impl Life {
     async fn live(&mut self) {
-        let mut ticks = tokio::time::interval(self.sessions.options().beat);
+        let mut ticks = tokio::time::interval(self.sessions.options().beat_every());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut broken = self.sessions.shared.broken.subscribe();
         self.join().await;

@@ -28,6 +28,8 @@ pub const PROBE_FIRST_MS: u64 = 500;
 pub const PROBE_MAX_MS: u64 = 30_000;
 /// Workers looked after in one beat at most; the others have their turn in the next.
 pub const TIMERS_PER_BEAT: usize = 256;
+/// Sessions of a gateway that is gone, closed in one step; the others follow in later ones.
+pub const CLOSINGS_PER_STEP: usize = 500;
 /// Rows in one page of what can be looked at.
 pub const PAGE_ROWS: usize = 1_000;
 

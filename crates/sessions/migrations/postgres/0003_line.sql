@@ -189,7 +189,7 @@ BEGIN
             UPDATE skep_session_kinds AS t SET served = greatest(t.served, s.rank)
             WHERE t.id = of_kind;
             UPDATE skep_session_sessions AS t SET worker = w.number, incarnation = w.incarnation,
-                due = w.due, want = NULL, rank = NULL, arrival = NULL, since = now, ending = NULL,
+                due = w.due, want = NULL, rank = NULL, arrival = NULL, since = now,
                 news = TRUE
             WHERE t.gateway = s.gateway AND t.ticket = s.ticket;
             PERFORM skep_session_begin(now, w);

@@ -101,17 +101,23 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION skep_session_drop_gateway(now BIGINT, of_gateway BIGINT) RETURNS VOID
+CREATE FUNCTION skep_session_drop_gateway(now BIGINT, of_gateway BIGINT) RETURNS BOOLEAN
 LANGUAGE plpgsql AS $$
 DECLARE
     dropped BIGINT;
 BEGIN
     FOR dropped IN SELECT s.ticket FROM skep_session_sessions AS s WHERE s.gateway = of_gateway
-        ORDER BY s.ticket
+        ORDER BY s.ticket LIMIT 500
     LOOP
         PERFORM skep_session_close(now, of_gateway, dropped, 'ended');
     END LOOP;
+    IF EXISTS (SELECT FROM skep_session_sessions AS s WHERE s.gateway = of_gateway) THEN
+        UPDATE skep_session_gateways AS g SET heard = 0, link = g.link + 1
+        WHERE g.id = of_gateway;
+        RETURN FALSE;
+    END IF;
     DELETE FROM skep_session_gateways AS g WHERE g.id = of_gateway;
+    RETURN TRUE;
 END
 $$;
 
@@ -154,8 +160,10 @@ BEGIN
     FOR dead IN SELECT g.id FROM skep_session_gateways AS g
         WHERE now - g.heard > g.ttl AND steady_for >= g.ttl ORDER BY g.id
     LOOP
-        PERFORM skep_session_drop_gateway(now, dead), skep_session_keep();
-        reaped := reaped + 1;
+        PERFORM skep_session_keep();
+        IF skep_session_drop_gateway(now, dead) THEN
+            reaped := reaped + 1;
+        END IF;
     END LOOP;
     FOREACH number IN ARRAY ARRAY(
         SELECT w.number FROM skep_session_workers AS w WHERE w.timer <= now

@@ -238,7 +238,8 @@ impl Words {
 mod tests {
     use super::*;
     use skep_policy::sessions::{
-        FORGET_MS, PAGE_ROWS, PROBE_FIRST_MS, PROBE_MAX_MS, SETTLE_MS, Standing, TIMERS_PER_BEAT,
+        CLOSINGS_PER_STEP, FORGET_MS, PAGE_ROWS, PROBE_FIRST_MS, PROBE_MAX_MS, SETTLE_MS, Standing,
+        TIMERS_PER_BEAT,
     };
 
     #[test]
@@ -249,6 +250,7 @@ mod tests {
             format!("PROBE_FIRST_MS = {PROBE_FIRST_MS},"),
             format!("PROBE_MAX_MS = {PROBE_MAX_MS},"),
             format!("TIMERS_PER_BEAT = {TIMERS_PER_BEAT},"),
+            format!("CLOSINGS_PER_STEP = {CLOSINGS_PER_STEP},"),
             format!("PAGE_ROWS = {PAGE_ROWS},"),
         ] {
             assert!(SCRIPT.contains(&number), "{number}");

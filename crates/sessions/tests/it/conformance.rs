@@ -262,7 +262,7 @@ async fn thousands_of_sessions_are_said_in_one_question_and_seen_page_by_page() 
             seen.extend(page.iter().map(|row| row.ticket));
         }
         assert!(seen.into_iter().eq(1..=count as u64), "{}", world.store());
-        assert_eq!(world.ask(Ask::Leave { gateway: 7, link: 2 }).await, Answer::Done);
+        world.join(7, 3, Vec::new()).await;
         let row = world.worker("a").await;
         assert_eq!((row.active, world.kind().await.active), (0, 0));
         assert_eq!(world.sessions(None, 1).await, []);
@@ -307,5 +307,40 @@ async fn hints_are_heard_by_whoever_listens_in_the_order_of_the_step() {
         }
         world.ask(Ask::End { gateway: 8, ticket: 1 }).await;
         assert_eq!(next_hint(&mut hints).await, Hint::Gateway(8), "{}", world.store());
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_carried_very_much_is_taken_back_in_several_steps() {
+    for mut world in World::all(rules(2_000, 0)).await {
+        world.join(7, 1, Vec::new()).await;
+        world.workers(&["a"]).await;
+        let all = (0..1_200).map(|ticket| carried(ticket, "a")).collect();
+        assert_eq!(world.join(8, 1, all).await, Answer::Joined { unplaced: Vec::new() });
+        assert_eq!(world.ask(Ask::Leave { gateway: 8, link: 1 }).await, Answer::Done);
+        assert_eq!(world.worker("a").await.active, 700, "{}", world.store());
+        let late = Ask::Close { gateway: 8, link: 1, ticket: 900, how: Close::Ended };
+        assert_eq!(world.ask(late).await, Answer::Replaced);
+        for (beats, left) in [(15, 200), (1, 0)] {
+            for _ in 0..beats {
+                world.now += 1_000;
+                world.beat(7).await;
+            }
+            assert_eq!(world.worker("a").await.active, left, "{}", world.store());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_was_ended_while_it_waited_ends_also_if_it_is_seated_first() {
+    for mut world in World::all(rules(1, 0)).await {
+        world.join(7, 1, Vec::new()).await;
+        world.workers(&["a"]).await;
+        world.begin(7, 1).await;
+        assert_eq!(world.checkout(7, 2, "").await, Answer::Waiting { waiting: 1 });
+        world.ask(Ask::End { gateway: 7, ticket: 2 }).await;
+        world.close(7, 1).await;
+        let end = News { ticket: 2, what: NewsKind::End(Ending::Operator) };
+        assert_eq!(world.beat(7).await, [end], "{}", world.store());
     }
 }

@@ -3,6 +3,7 @@
 mod access;
 mod audit;
 mod bench;
+mod capacity;
 mod chaos;
 mod client;
 mod completions;
@@ -18,9 +19,12 @@ mod output;
 mod polls;
 mod pools;
 mod serve;
+mod sessions;
 mod settings_args;
 mod sim;
 mod status;
+mod worker;
+mod workers;
 
 pub use exit::{CliError, Exit};
 pub use output::Output;
@@ -34,6 +38,7 @@ Examples:
   skep serve                                   a whole node, nothing else needed
   skep serve --listen 127.0.0.1:7000 --data /var/lib/skep
   skep serve --database postgres://skep@db/skep --coordination redis://cache
+  skep worker --kind chromium -- node launch-server.js
   skep status                                  how the node on this machine is doing
   skep config print                            every setting, its value and where it came from
 
@@ -92,6 +97,14 @@ pub enum Verb {
     /// Add endpoints, and look at who polls them and what came of it
     #[command(subcommand)]
     Polls(polls::PollsVerb),
+    /// Keep a worker program that wears out alive, registered and fresh
+    Worker(Box<worker::WorkerArgs>),
+    /// Look at the workers that serve sessions, drain and remove them
+    Workers(workers::WorkersArgs),
+    /// Look at sessions, end them, and ask who would serve one
+    Sessions(sessions::SessionsArgs),
+    /// Show how much room for sessions there is
+    Capacity(capacity::CapacityArgs),
     /// Show the nodes and what each owns
     Nodes(nodes::NodesArgs),
     /// Change what a running node logs
@@ -138,6 +151,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Access(arguments) => access::run(&arguments, output),
         Verb::Pools(verb) => pools::run(&verb, output),
         Verb::Polls(verb) => polls::run(&verb, output),
+        Verb::Worker(arguments) => worker::run(&arguments),
+        Verb::Workers(arguments) => workers::run(&arguments, output),
+        Verb::Sessions(arguments) => sessions::run(&arguments, output),
+        Verb::Capacity(arguments) => capacity::run(&arguments, output),
         Verb::Nodes(arguments) => nodes::run(&arguments, output),
         Verb::Log(verb) => log::run(&verb, output),
         Verb::Explain(arguments) => explain::run(&arguments, output),

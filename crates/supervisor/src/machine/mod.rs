@@ -538,9 +538,10 @@ impl Machine {
         }))
     }
 
-    /// Sessions that a start has had: none, unless a node that has forgotten it said otherwise.
+    /// Sessions that a start has had: none, unless a node knew it before. Then at least one, for it
+    /// may carry some that nobody here was told of, and gateways must be heard before it gets more.
     fn lifetime_of(&self, start: &StartId) -> u64 {
-        if self.talk.was_registered(start) { self.lifetime } else { 0 }
+        if self.talk.was_registered(start) { self.lifetime.max(1) } else { 0 }
     }
 
     fn speak(&mut self, now: Time) {

@@ -248,7 +248,7 @@ fn a_node_that_forgot_is_told_the_same_start_and_the_lifetime_it_had() {
 }
 
 #[test]
-fn a_fresh_start_that_is_forgotten_at_once_does_not_inherit_a_lifetime() {
+fn a_fresh_start_that_is_forgotten_at_once_inherits_no_lifetime_and_is_no_new_one() {
     let (mut desk, first) = Desk::serving(rules());
     desk.order(Order::Restart);
     desk.gone(&first);
@@ -258,7 +258,7 @@ fn a_fresh_start_that_is_forgotten_at_once_does_not_inherit_a_lifetime() {
     desk.heartbeat();
     desk.reply(Err(Failure::Forgotten("404".to_owned())));
     let register = desk.register(3);
-    assert_eq!((register.start, register.lifetime, register.recycled), (second, 0, true));
+    assert_eq!((register.start, register.lifetime, register.recycled), (second, 1, true));
 }
 
 #[test]

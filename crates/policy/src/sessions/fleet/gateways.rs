@@ -3,7 +3,8 @@
 use super::Fleet;
 use super::records::{Id, Session, State};
 use crate::sessions::{
-    Answer, Carried, Close, Ending, GatewayId, Hint, News, NewsKind, TIMERS_PER_BEAT, Ticket,
+    Answer, CLOSINGS_PER_STEP, Carried, Close, Ending, GatewayId, Hint, News, NewsKind,
+    TIMERS_PER_BEAT, Ticket,
 };
 use std::collections::BTreeSet;
 
@@ -115,9 +116,7 @@ impl Fleet {
         };
         let dead: Vec<GatewayId> =
             self.gateways.iter().filter(|(_, found)| silent(found)).map(|(&id, _)| id).collect();
-        for &id in &dead {
-            self.drop_gateway(now, id);
-        }
+        let gone = dead.iter().filter(|&&id| self.drop_gateway(now, id)).count();
         let due: Vec<_> = self
             .timers
             .iter()
@@ -128,7 +127,7 @@ impl Fleet {
         let probes = due.into_iter().filter_map(|number| self.look_after(now, number)).collect();
         self.finish(now);
         let news = self.take_news(id);
-        let reaped = u32::try_from(dead.len()).unwrap_or(u32::MAX);
+        let reaped = u32::try_from(gone).unwrap_or(u32::MAX);
         Answer::Beaten { news, probes, reaped }
     }
 
@@ -140,11 +139,22 @@ impl Fleet {
         Answer::Done
     }
 
-    fn drop_gateway(&mut self, now: u64, id: GatewayId) {
-        for ticket in self.tickets(id) {
+    /// Closes what a gateway carried, a step's worth at most; whether that was all. One that had
+    /// more stays, silent since ever and under a link that nobody uses, for others to reap.
+    fn drop_gateway(&mut self, now: u64, id: GatewayId) -> bool {
+        let tickets = self.tickets(id);
+        for &ticket in tickets.iter().take(CLOSINGS_PER_STEP) {
             self.close(now, (id, ticket), Close::Ended);
         }
-        self.gateways.remove(&id);
+        if tickets.len() <= CLOSINGS_PER_STEP {
+            self.gateways.remove(&id);
+            return true;
+        }
+        if let Some(gateway) = self.gateways.get_mut(&id) {
+            gateway.heard = 0;
+            gateway.link += 1;
+        }
+        false
     }
 
     fn tickets(&self, gateway: GatewayId) -> Vec<Ticket> {

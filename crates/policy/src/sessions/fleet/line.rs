@@ -105,6 +105,9 @@ impl Fleet {
                 line.served = line.served.max(rank);
                 self.uncount_key(&session.key);
                 self.seat(now, id, kind, &session.key, worker);
+                if let Some(seated) = self.sessions.get_mut(&id) {
+                    seated.ending = session.ending;
+                }
                 if let Some(gateway) = self.gateways.get_mut(&id.0) {
                     gateway.news.insert(id.1);
                 }

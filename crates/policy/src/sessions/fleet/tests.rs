@@ -553,6 +553,36 @@ fn a_worker_that_came_back_worn_out_is_not_sent_before_gateways_were_heard() {
 }
 
 #[test]
+fn a_gateway_that_carried_very_much_is_taken_back_in_several_steps() {
+    let mut world = World::new(rules(2_000, 0));
+    world.workers(&["a"]);
+    world.join(8, 1, &[], &[]);
+    for ticket in 0..1_200 {
+        world.ask(Ask::Checkout(Checkout { gateway: 8, ticket, ..checkout() }));
+    }
+    assert_eq!(world.ask(Ask::Leave { gateway: 8, link: 1 }), Answer::Done);
+    assert_eq!(world.worker("a").active, 700);
+    let late = Ask::Close { gateway: 8, link: 1, ticket: 900, how: Close::Ended };
+    assert_eq!(world.ask(late), Answer::Replaced);
+    world.pass(15_000, &["a"]);
+    assert_eq!(world.worker("a").active, 200);
+    world.pass(1_000, &["a"]);
+    assert_eq!(world.worker("a").active, 0);
+}
+
+#[test]
+fn a_session_that_was_ended_while_it_waited_ends_also_if_it_is_seated_first() {
+    let mut world = World::new(rules(1, 0));
+    world.workers(&["a"]);
+    let (first, _) = world.begin();
+    let (second, _) = world.checkout("", Want::default());
+    world.ask(Ask::End { gateway: GATEWAY, ticket: second });
+    world.close(first, Close::Ended);
+    let end = News { ticket: second, what: NewsKind::End(Ending::Operator) };
+    assert_eq!(world.beat().0, [end]);
+}
+
+#[test]
 fn a_slot_of_a_worker_that_became_another_kind_goes_to_those_who_wait_for_that() {
     let mut world = World::new(rules(1, 0));
     world.ask(Ask::Configure { kind: "firefox".into(), rules: rules(1, 0) });

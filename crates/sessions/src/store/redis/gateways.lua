@@ -75,14 +75,25 @@ function T.join(id, link, ttl, node, waiting, first)
     return '{"answer":"joined","unplaced":[' .. concat(unplaced, ',') .. ']}'
 end
 
+-- Closes what a gateway carried, a step's worth at most; whether that was all. One that had more
+-- stays, silent since ever and under a link that nobody uses, for others to reap.
 function T.drop_gateway(g)
-    for _, member in ipairs(T.all('s' .. g.id)) do
-        T.close(sub(member, 2), 'ended')
+    local all = T.all('s' .. g.id)
+    for place = 1, min(#all, T.CLOSINGS_PER_STEP) do
+        T.close(sub(all[place], 2), 'ended')
+    end
+    if #all > T.CLOSINGS_PER_STEP then
+        T.drop(T.deadline_of(g))
+        g.heard, g.link = 0, g.link + 1
+        T.put(T.deadline_of(g))
+        T.change(g)
+        return false
     end
     g.is_gone = true
     T.gateways[g.id] = false
     T.change(g)
     T.drop(T.deadline_of(g))
+    return true
 end
 
 -- Takes back what gateways carried that have been silent for too long, unless who asks was away
@@ -98,10 +109,13 @@ function T.reap(steady_for)
     table.sort(dead, function(one, other)
         return one.id < other.id
     end)
+    local gone = 0
     for _, g in ipairs(dead) do
-        T.drop_gateway(g)
+        if T.drop_gateway(g) then
+            gone = gone + 1
+        end
     end
-    return #dead
+    return gone
 end
 
 function T.take_news(id)

@@ -98,7 +98,10 @@ function T.serve_first(k)
             k.served = max(k.served, tonumber(sub(head[1], 1, 14)))
             T.count_key(s.key, -1)
             T.seat(s.id, k, s.key, w)
-            T.news_for(s)
+            local seated = T.session_of(s.id)
+            seated.ending = s.ending
+            T.change(seated)
+            T.news_for(seated)
             return true
         end
     end

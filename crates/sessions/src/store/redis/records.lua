@@ -39,7 +39,7 @@ local max, min, call, format, sub = math.max, math.min, redis.call, string.forma
 local T = {
     SETTLE_MS = 2500, FORGET_MS = 600000,
     PROBE_FIRST_MS = 500, PROBE_MAX_MS = 30000, PROBING_MS = 15000,
-    TIMERS_PER_BEAT = 256, PAGE_ROWS = 1000,
+    TIMERS_PER_BEAT = 256, CLOSINGS_PER_STEP = 500, PAGE_ROWS = 1000,
 
     pack = cmsgpack.pack, unpacked = cmsgpack.unpack, quoted = cjson.encode,
 
