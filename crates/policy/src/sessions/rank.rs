@@ -116,13 +116,15 @@ fn load(active: u32, slots: u32) -> u64 {
 ///   while others idle and restarts no better: with permits for the idle alone both need the
 ///   same number of workers away, and after the first lives, which end at different points, all
 ///   grow at the same pace and stay apart.
-/// * Due workers: the furthest from its limit first, so that the nearest becomes idle, and idle
-///   it can be restarted at no cost.
+/// * Due workers: the fullest first, then the furthest from its limit, so that the others become
+///   idle, and idle they can be restarted at no cost.
 pub fn rank(policy: Policy, due: bool, lifetime: u32, active: u32, slots: u32) -> u64 {
     let (lifetime, active_first) = (u64::from(lifetime), u64::from(active));
     match policy {
         Policy::LifetimeFirst => ((u64::from(u32::MAX) - lifetime) << 20) | active_first,
-        Policy::Budgeted if due => (lifetime << 20) | active_first,
+        Policy::Budgeted if due => {
+            (65_536_u64.saturating_sub(load(active, slots)) << 32) | lifetime
+        }
         Policy::Budgeted => (load(active, slots) << 32) | (u64::from(u32::MAX) - lifetime),
         Policy::LeastLoaded => (load(active, slots) << 32) | lifetime,
     }

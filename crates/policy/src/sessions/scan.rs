@@ -75,7 +75,7 @@ fn behind(policy: Policy, due: bool, best_due: bool) -> &'static str {
         Policy::LifetimeFirst if due && !best_due => "within-margin",
         Policy::LifetimeFirst => "lower-lifetime-or-more-active",
         Policy::Budgeted if due && !best_due => "due",
-        Policy::Budgeted if best_due => "nearer-to-its-limit",
+        Policy::Budgeted if best_due => "emptier-or-nearer-to-its-limit",
         Policy::Budgeted => "more-loaded-or-lower-lifetime",
         Policy::LeastLoaded => "more-loaded",
     }

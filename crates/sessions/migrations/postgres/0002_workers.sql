@@ -79,7 +79,7 @@ BEGIN
     w.rank := CASE
         WHEN k.policy = 'lifetime-first' THEN ((4294967295 - w.lifetime) << 20) | w.active
         WHEN k.policy = 'least-loaded' THEN (load << 32) | w.lifetime
-        WHEN w.due THEN (w.lifetime << 20) | w.active
+        WHEN w.due THEN ((65536 - load) << 32) | w.lifetime
         ELSE (load << 32) | (4294967295 - w.lifetime) END;
     w.free := CASE WHEN NOT is_open THEN 0
         WHEN k.lifetime_max = 0 THEN w.slots - w.active
@@ -299,6 +299,7 @@ BEGIN
     END IF;
     IF k.policy <> 'budgeted' AND is_worn AND w.permit_since IS NULL
         AND NOT (w.lost OR w.removed OR w.down)
+        AND w.failures IS DISTINCT FROM 0
     THEN
         w.permit_since := now;
         w.step := CASE WHEN w.successor THEN 'succeeding' WHEN w.active = 0 THEN 'restarting'

@@ -35,7 +35,11 @@ DECLARE
 BEGIN
     SELECT * INTO s FROM skep_session_sessions AS t
     WHERE t.gateway = of_gateway AND t.ticket = of_ticket;
-    IF s.worker IS NOT NULL THEN
+    -- The table may have been brought back from an old copy, and have it on another program.
+    IF EXISTS (SELECT FROM skep_session_workers AS t
+        WHERE t.number = s.worker AND t.name = one ->> 'worker'
+            AND (t.incarnation = s.incarnation) = (t.start = one ->> 'start'))
+    THEN
         IF s.ending IS NOT NULL THEN
             PERFORM skep_session_tell(of_gateway, of_ticket);
         END IF;
@@ -52,6 +56,12 @@ BEGIN
         FALSE);
     PERFORM skep_session_count_key(one ->> 'key');
     w.active := w.active + 1;
+    IF w.step = 'restarting' THEN
+        -- It was sent away because its gateway was thought dead; perhaps it has not gone yet.
+        w.step := 'draining';
+        w.step_at := now + (SELECT k.drain_max_ms FROM skep_session_kinds AS k
+            WHERE k.id = w.kind);
+    END IF;
     PERFORM skep_session_wear(now, w);
     PERFORM skep_session_touch(w.kind);
     RETURN TRUE;
@@ -126,9 +136,11 @@ CREATE FUNCTION skep_session_take_news(of_gateway BIGINT) RETURNS JSONB LANGUAGE
 DECLARE
     news CONSTANT JSONB := (
         SELECT jsonb_agg(jsonb_build_object('ticket', s.ticket, 'what',
-            CASE WHEN s.ending IS NULL
+            CASE WHEN s.ending IS NOT NULL THEN jsonb_build_object('end', s.ending)
+                WHEN EXISTS (SELECT FROM skep_session_workers AS w
+                    WHERE w.number = s.worker AND w.incarnation = s.incarnation)
                 THEN jsonb_build_object('seated', skep_session_seat_of(s.worker, s.due))
-                ELSE jsonb_build_object('end', s.ending) END) ORDER BY s.ticket)
+                ELSE '{"end": "worker-restarted"}' END) ORDER BY s.ticket)
         FROM skep_session_sessions AS s
         WHERE s.gateway = of_gateway AND s.news
             AND (s.ending IS NOT NULL OR s.worker IS NOT NULL)
@@ -196,7 +208,14 @@ BEGIN
     SELECT * INTO s FROM skep_session_sessions AS t
     WHERE t.gateway = of_gateway AND t.ticket = of_ticket;
     IF s.worker IS NOT NULL THEN
-        RETURN skep_session_seat_of(s.worker, s.due) || '{"answer": "seated"}';
+        IF s.ending IS NULL AND EXISTS (SELECT FROM skep_session_workers AS t
+            WHERE t.number = s.worker AND t.incarnation = s.incarnation)
+        THEN
+            RETURN skep_session_seat_of(s.worker, s.due) || '{"answer": "seated"}';
+        END IF;
+        -- Its seat is of no use any more, and nobody has heard of it: it asks anew.
+        PERFORM skep_session_close(now, of_gateway, of_ticket, 'unused');
+        PERFORM skep_session_finish(now);
     END IF;
     IF s.want IS NOT NULL THEN
         RETURN jsonb_build_object('answer', 'waiting', 'waiting',
@@ -238,7 +257,8 @@ BEGIN
                 FROM skep_session_shapes AS t
                 WHERE t.kind = k.id AND t.live > 0 AND t.version <> '')));
     END IF;
-    IF NOT (ask ->> 'wait')::BOOLEAN THEN
+    -- The line knows nothing of who is to be avoided.
+    IF NOT (ask ->> 'wait')::BOOLEAN OR ask ->> 'avoid' IS NOT NULL THEN
         RETURN '{"answer": "refused", "why": "busy"}';
     END IF;
     IF k.waiting >= k.waiting_max THEN
@@ -479,7 +499,7 @@ BEGIN
         w.failures := w.failures + 1;
         w.probe_at := now + least(500::BIGINT << least(w.failures - 1, 16)::INTEGER, 30000);
     END IF;
-    PERFORM skep_session_settle(w);
+    PERFORM skep_session_wear(now, w);
     PERFORM skep_session_touch(w.kind);
     RETURN '{"answer": "done"}';
 END

@@ -1,7 +1,7 @@
 //! Gateways come, live and go, and say what they carry.
 
 use super::Fleet;
-use super::records::{Id, Session, State};
+use super::records::{Id, Session, State, Step};
 use crate::sessions::{
     Answer, CLOSINGS_PER_STEP, Carried, Close, Ending, GatewayId, Hint, News, NewsKind,
     TIMERS_PER_BEAT, Ticket,
@@ -77,7 +77,7 @@ impl Fleet {
     fn carry(&mut self, now: u64, gateway: GatewayId, one: &Carried) -> bool {
         let id = (gateway, one.ticket);
         if let Some(session) = self.sessions.get(&id) {
-            if matches!(session.state, State::Seated { .. }) {
+            if self.agrees(session, one) {
                 if session.ending.is_some() {
                     self.tell(gateway, one.ticket);
                 }
@@ -86,11 +86,19 @@ impl Fleet {
             self.close(now, id, Close::Ended);
         }
         let Some(&number) = self.worker_names.get(&one.worker) else { return false };
+        let Some(kind) = self.worker(number).map(|worker| worker.kind) else { return false };
+        let drain_max = self.kinds[kind].rules.drain_max_ms;
         let Some(worker) = self.worker_mut(number) else { return false };
         if worker.start != one.start {
             return false;
         }
         worker.active += 1;
+        if let Some(permit) = &mut worker.permit
+            && matches!(permit.step, Step::Restarting { .. })
+        {
+            // It was sent away because its gateway was thought dead; perhaps it has not gone yet.
+            permit.step = Step::Draining { until: Some(now + drain_max) };
+        }
         let (kind, incarnation) = (worker.kind, worker.incarnation);
         let state = State::Seated { worker: number, incarnation, due: false };
         let key = one.key.clone();
@@ -99,6 +107,18 @@ impl Fleet {
         self.wear(now, number);
         self.touched.push(kind);
         true
+    }
+
+    /// Whether the table has the session on the program that its gateway says. It may not: the
+    /// table may have been brought back from an old copy.
+    fn agrees(&self, session: &Session, one: &Carried) -> bool {
+        let State::Seated { worker: number, incarnation, .. } = session.state else {
+            return false;
+        };
+        self.worker(number).is_some_and(|worker| {
+            worker.name == one.worker
+                && (worker.incarnation == incarnation) == (worker.start == one.start)
+        })
     }
 
     pub(super) fn beat(&mut self, now: u64, id: GatewayId, link: u64) -> Answer {
@@ -169,8 +189,11 @@ impl Fleet {
             let session = self.sessions.get(&(id, ticket))?;
             match (session.ending, &session.state) {
                 (Some(ending), _) => Some(NewsKind::End(ending)),
-                (None, &State::Seated { worker, due, .. }) => {
-                    Some(NewsKind::Seated(self.seat_of(worker, due)))
+                (None, &State::Seated { worker, incarnation, due }) => {
+                    match self.runs(worker, incarnation) {
+                        true => Some(NewsKind::Seated(self.seat_of(worker, due))),
+                        false => Some(NewsKind::End(Ending::WorkerRestarted)),
+                    }
                 }
                 (None, State::Waiting { .. }) => None,
             }

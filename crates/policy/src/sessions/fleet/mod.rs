@@ -15,7 +15,7 @@ mod settle;
 mod tests;
 mod workers;
 
-use super::{Answer, Ask, Checkout, GatewayId, Hint, Refusal, Seat, Ticket, WorkerNumber};
+use super::{Answer, Ask, Checkout, Close, GatewayId, Hint, Refusal, Seat, Ticket, WorkerNumber};
 use gateways::Gateway;
 use records::{Kind, Session, State, Worker};
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,11 +116,21 @@ impl Fleet {
         }
         let id = (ask.gateway, ask.ticket);
         if let Some(session) = self.sessions.get(&id) {
-            let kind = &self.kinds[session.kind];
-            return match session.state {
-                State::Waiting { .. } => Answer::Waiting { waiting: kind.line.len() },
-                State::Seated { worker, due, .. } => Answer::Seated(self.seat_of(worker, due)),
-            };
+            match session.state {
+                State::Waiting { .. } => {
+                    return Answer::Waiting { waiting: self.kinds[session.kind].line.len() };
+                }
+                State::Seated { worker, incarnation, due }
+                    if session.ending.is_none() && self.runs(worker, incarnation) =>
+                {
+                    return Answer::Seated(self.seat_of(worker, due));
+                }
+                // Its seat is of no use any more, and nobody has heard of it: it asks anew.
+                State::Seated { .. } => {
+                    self.close(now, id, Close::Unused);
+                    self.finish(now);
+                }
+            }
         }
         let Some(&kind) = self.kind_names.get(&ask.kind) else { return Answer::Unconfigured };
         let of_key = self.keys.get(&ask.key).copied().unwrap_or(0);
@@ -140,7 +150,8 @@ impl Fleet {
         if !kind_row.shapes.iter().any(|row| row.live > 0 && ask.want.fits(&row.shape)) {
             return Answer::Refused(kind_row.no_match());
         }
-        if !ask.wait {
+        // The line knows nothing of who is to be avoided.
+        if !ask.wait || ask.avoid.is_some() {
             return Answer::Refused(Refusal::Busy);
         }
         if kind_row.line.len() >= kind_row.rules.waiting_max {

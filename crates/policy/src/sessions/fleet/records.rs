@@ -48,6 +48,14 @@ pub(super) struct Worker {
     pub order: Order,
 }
 
+impl Worker {
+    /// It came from a table that forgot it, and gateways have yet to say what they carry on it.
+    /// One that does not answer is no such case, and may well be restarted.
+    pub fn is_settling(&self) -> bool {
+        self.suspect.is_some_and(|suspect| suspect.failures == 0)
+    }
+}
+
 /// A worker may restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Permit {

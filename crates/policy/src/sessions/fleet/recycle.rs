@@ -31,13 +31,13 @@ impl Fleet {
             permit.step = Step::Restarting { since: now };
         }
         let worn = worn_by_lifetime || worker.due_by.is_some();
-        let gone = worker.lost || worker.removed || worker.down;
+        let kept = worker.lost || worker.removed || worker.down || worker.is_settling();
         if worn {
             worker.waiting_since = worker.waiting_since.or(Some(now));
         } else {
             (worker.waiting_since, worker.hold) = (None, false);
         }
-        if policy != Policy::Budgeted && worn && worker.permit.is_none() && !gone {
+        if policy != Policy::Budgeted && worn && worker.permit.is_none() && !kept {
             let step = match () {
                 () if worker.successor => Step::Succeeding { since: now },
                 () if worker.active == 0 => Step::Restarting { since: now },

@@ -15,6 +15,11 @@ impl Fleet {
         self.workers.get_mut(index)?.as_mut()
     }
 
+    /// Whether this is the program that runs.
+    pub(super) fn runs(&self, number: WorkerNumber, incarnation: u64) -> bool {
+        self.worker(number).is_some_and(|worker| worker.incarnation == incarnation)
+    }
+
     /// Brings everything that is derived from a worker up to date: its place among the others,
     /// the counts of its kind, its timer and its order.
     pub(super) fn settle(&mut self, number: WorkerNumber) {
@@ -166,8 +171,6 @@ fn place(worker: &Worker, kind: &Kind) -> Placed {
     };
     let stays = !worker.lost && !worker.removed && !worker.down && !worker.drained;
     let can_go = worker.active == 0 || worker.successor;
-    // Gateways have not said yet what they carry on it; one that does not answer may well go.
-    let settling = worker.suspect.is_some_and(|suspect| suspect.failures == 0);
     let held_idle = standing == Standing::Held && worker.active == 0;
     Placed {
         standing,
@@ -179,7 +182,7 @@ fn place(worker: &Worker, kind: &Kind) -> Placed {
         ripe: rules.policy == Policy::Budgeted
             && worker.permit.is_none()
             && stays
-            && !settling
+            && !worker.is_settling()
             && (due || worker.hold)
             && can_go,
         lifetime: worker.lifetime,

@@ -231,7 +231,7 @@ impl Fleet {
             worker.suspect = None;
         }
         let kind = worker.kind;
-        self.settle(number);
+        self.wear(now, number);
         self.touched.push(kind);
         Answer::Done
     }

@@ -53,7 +53,13 @@ function T.checkout(gateway, link, id, kind, want, key, key_max, avoid, may_wait
     end
     local s = T.session_of(id)
     if s and s.worker then
-        return '{"answer":"seated",' .. T.seat_said(T.worker_of(s.worker), s.due) .. '}'
+        local w = T.worker_of(s.worker)
+        if not s.ending and w.incarnation == s.incarnation then
+            return '{"answer":"seated",' .. T.seat_said(w, s.due) .. '}'
+        end
+        -- Its seat is of no use any more, and nobody has heard of it: it asks anew.
+        T.close(id, 'unused')
+        T.finish()
     elseif s then
         return T.waiting_in(T.kind_of(s.kind))
     end
@@ -75,7 +81,8 @@ function T.checkout(gateway, link, id, kind, want, key, key_max, avoid, may_wait
         return '{"answer":"refused","why":"no_workers"}'
     elseif not T.has_any(k, want) then
         return T.no_match(k)
-    elseif not may_wait then
+    elseif not may_wait or avoid then
+        -- The line knows nothing of who is to be avoided.
         return '{"answer":"refused","why":"busy"}'
     elseif k.waiting >= k.waiting_max then
         return '{"answer":"refused","why":"line_full"}'

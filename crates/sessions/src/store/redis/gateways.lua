@@ -1,10 +1,20 @@
 
 -- Gateways come, live and go, and say what they carry -------------------------------------------
 
+-- Whether the session is on the program that its gateway says. It may not be: the table may have
+-- been brought back from an old copy.
+function T.agrees(s, worker, start)
+    if not s.worker then
+        return false
+    end
+    local w = T.worker_of(s.worker)
+    return w.name == worker and (w.incarnation == s.incarnation) == (w.start == start)
+end
+
 -- A gateway carries this session; whether its worker is known.
 function T.carry(id, key, worker, start)
     local s = T.session_of(id)
-    if s and s.worker then
+    if s and T.agrees(s, worker, start) then
         if s.ending then
             T.news_for(s)
         end
@@ -17,6 +27,10 @@ function T.carry(id, key, worker, start)
         return false
     end
     w.active = w.active + 1
+    if w.step == 'restarting' then
+        -- It was sent away because its gateway was thought dead; perhaps it has not gone yet.
+        w.step, w.step_at = 'draining', T.now + T.kind_of(w.kind).drain_max_ms
+    end
     T.count_key(key, 1)
     T.add_session({id = id, kind = w.kind, key = key, worker = w.number,
         incarnation = w.incarnation, due = false, place = false})
@@ -126,7 +140,10 @@ function T.take_news(id)
         if s and s.ending then
             what = '{"end":"' .. s.ending .. '"}'
         elseif s and s.worker then
-            what = '{"seated":{' .. T.seat_said(T.worker_of(s.worker), s.due) .. '}}'
+            local w = T.worker_of(s.worker)
+            what = w.incarnation == s.incarnation
+                and '{"seated":{' .. T.seat_said(w, s.due) .. '}}'
+                or '{"end":"worker-restarted"}'
         end
         if what then
             local ticket = text(tonumber(sub(member, 16)))

@@ -14,7 +14,8 @@ function T.wear(w)
     else
         w.waiting_since, w.hold = false, false
     end
-    if k.policy ~= 'budgeted' and worn and not w.step and not (w.lost or w.removed or w.down) then
+    if k.policy ~= 'budgeted' and worn and not w.step and not (w.lost or w.removed or w.down)
+        and not (w.probe_at and w.failures == 0) then
         w.permit_since = T.now
         if w.successor then
             w.step, w.step_at = 'succeeding', T.now

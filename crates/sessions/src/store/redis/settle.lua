@@ -38,7 +38,7 @@ function T.rank(k, w, due)
     if k.policy == 'lifetime-first' then
         return (4294967295 - w.lifetime) * 1048576 + w.active
     elseif k.policy == 'budgeted' and due then
-        return w.lifetime * 1048576 + w.active
+        return (65536 - floor(w.active * 65536 / max(w.slots, 1))) * 4294967296 + w.lifetime
     end
     local load = floor(w.active * 65536 / max(w.slots, 1)) * 4294967296
     return load + (k.policy == 'budgeted' and 4294967295 - w.lifetime or w.lifetime)

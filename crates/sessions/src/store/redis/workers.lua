@@ -173,8 +173,7 @@ function T.probed(number, incarnation, good)
         w.failures = w.failures + 1
         w.probe_at = T.now + T.probe_wait(w.failures)
     end
-    T.change(w)
-    T.settle(w)
+    T.wear(w)
     T.touch(T.kind_of(w.kind))
     return '{"answer":"done"}'
 end
