@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub local: Local,
     /// The present link to the table; none while there is none.
     pub link: watch::Sender<Option<u64>>,
+    /// When the last question was asked that the table answered.
+    pub heard: watch::Sender<Instant>,
     /// The link with this number is of no use any more.
     pub broken: watch::Sender<u64>,
     pub closings: mpsc::Sender<(Ticket, Close)>,
@@ -109,6 +111,7 @@ impl Sessions {
             gateway: random_gateway(),
             local: Local::default(),
             link: watch::Sender::new(None),
+            heard: watch::Sender::new(Instant::now()),
             broken: watch::Sender::new(0),
             closings,
             closings_out: Mutex::new(Some(closings_out)),
@@ -190,7 +193,8 @@ impl Sessions {
                 avoid: wish.avoid,
                 wait: wish.wait,
             });
-            let answered = tokio::time::timeout_at(deadline, shared.table.ask(&ask)).await;
+            let asking = self.ask_through(ask, pending.ticket, link);
+            let answered = tokio::time::timeout_at(deadline, asking).await;
             match answered {
                 Ok(Ok(Answer::Seated(seat))) => {
                     slot.give(seat.clone());
@@ -232,6 +236,31 @@ impl Sessions {
                 }
             }
         }
+    }
+
+    /// Asks for a seat. A question that was sent is always heard to its end, also if nobody wants
+    /// to know any more: to close what may be about to begin would leave it open for ever.
+    async fn ask_through(&self, ask: Ask, ticket: Ticket, link: u64) -> Result<Answer, StoreError> {
+        if let TableStore::Memory(table) = &self.shared.table {
+            return Ok(table.step(&ask, None).answer);
+        }
+        let sessions = self.clone();
+        let asking = tokio::spawn(async move {
+            let answer = sessions.shared.table.ask(&ask).await;
+            let left = !sessions.shared.local.has(ticket);
+            match &answer {
+                Ok(Answer::Seated(_) | Answer::Waiting { .. }) if left => {
+                    sessions.close(ticket, Close::Unused);
+                }
+                Err(_) if left => sessions.broken(link),
+                _ => {}
+            }
+            answer
+        });
+        asking.await.unwrap_or_else(|error| {
+            let cause = format!("asking for a seat ended early: {error}");
+            Err(StoreError::Unknown { store: self.shared.table.name(), cause })
+        })
     }
 
     fn refusal(&self, kind: &str, wish: &Wish, refusal: Refusal) -> Refused {

@@ -23,6 +23,8 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 const CLOSING_AT_ONCE: usize = 64;
 /// How often a gateway may say everything again only because a worker is not known.
 const UNPLACED_FOR: Duration = Duration::from_secs(60);
+/// How much of its lease a gateway trusts: others count from when they heard it, by their clock.
+const TRUSTED_SHARE: f64 = 0.9;
 /// How long the last words may take.
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -39,15 +41,15 @@ pub async fn run(sessions: Sessions, stop: CancellationToken) {
         hints: sessions.shared.table.hints(),
         sessions,
         link: 0,
-        heard: Instant::now(),
         unplaced: None,
         pace: Pace::default(),
         watches: BTreeMap::new(),
         incarnations: BTreeMap::new(),
     };
+    let watch = tokio::spawn(watch_lease(life.sessions.clone(), ended.clone()));
     stop.run_until_cancelled(life.live()).await;
     ended.cancel();
-    let _ = closer.await;
+    let _ = tokio::join!(closer, watch);
     life.leave().await;
 }
 
@@ -55,8 +57,6 @@ struct Life {
     sessions: Sessions,
     hints: crate::store::Hints,
     link: u64,
-    /// When the table last answered a beat.
-    heard: Instant,
     /// Since when some sessions' workers are not known.
     unplaced: Option<Instant>,
     pace: Pace,
@@ -71,6 +71,7 @@ impl Life {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut broken = self.sessions.shared.broken.subscribe();
         self.join().await;
+        self.configure().await;
         loop {
             let heard = tokio::select! {
                 heard = self.hints.next() => Some(heard),
@@ -118,16 +119,17 @@ impl Life {
                 carried,
                 waiting,
             };
+            let asked = Instant::now();
             match shared.table.ask(&ask).await {
                 Ok(Answer::Joined { unplaced }) => {
                     if self.link > 1 {
                         shared.metrics.rejoined();
                     }
-                    self.heard = Instant::now();
+                    shared.heard.send_replace(asked);
                     shared.metrics.uncounted(unplaced.len());
                     self.unplaced = match (unplaced.is_empty(), self.unplaced) {
                         (true, _) => None,
-                        (false, since) => since.or(Some(self.heard)),
+                        (false, since) => since.or(Some(asked)),
                     };
                     shared.link.send_replace(Some(self.link));
                     // Whatever ended while this was being said must be said to have ended.
@@ -145,7 +147,6 @@ impl Life {
                     tracing::warn!(%error, "the table of sessions is away; trying again");
                 }
             }
-            self.mind_the_lease();
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(RETRY_MAX);
         }
@@ -158,9 +159,10 @@ impl Life {
             self.join().await;
         }
         let ask = Ask::Beat { gateway: shared.gateway, link: self.link };
+        let asked = Instant::now();
         match shared.table.ask(&ask).await {
             Ok(Answer::Beaten { news, probes, reaped }) => {
-                self.heard = Instant::now();
+                shared.heard.send_replace(asked);
                 shared.metrics.reaped(reaped);
                 shared.local.hear(news);
                 for probe in probes {
@@ -178,11 +180,20 @@ impl Life {
         }
     }
 
-    /// A gateway that nobody has heard for longer than its lease may be thought dead.
-    fn mind_the_lease(&self) {
-        let options = self.sessions.options();
-        if options.cut_off == CutOff::End && self.heard.elapsed() >= options.gateway_ttl {
-            self.sessions.shared.local.end_all("cut-off");
+    /// Kinds that the table knows get the rules of this node's settings: whoever starts last says
+    /// what holds.
+    async fn configure(&self) {
+        let shared = &self.sessions.shared;
+        let Ok(Answer::Kinds { kinds }) = shared.table.ask(&Ask::Kinds).await else { return };
+        for row in kinds {
+            if row.rules == *shared.options.rules_of(&row.kind) {
+                continue;
+            }
+            let kind = &row.kind;
+            match self.sessions.configure(kind).await {
+                Ok(()) => tracing::info!(kind, "the rules of a kind of worker have changed"),
+                Err(error) => tracing::warn!(kind, %error, "the rules of a kind stay as they were"),
+            }
         }
     }
 
@@ -242,6 +253,34 @@ impl Life {
         let left = tokio::time::timeout(LEAVE_LIMIT, shared.table.ask(&ask)).await;
         if !matches!(left, Ok(Ok(Answer::Done))) {
             tracing::warn!("this gateway could not say that it goes; others will notice");
+        }
+    }
+}
+
+/// A gateway that nobody has heard for longer than its lease may be thought dead, and what it
+/// carries given to others. Where that must not be, its sessions end before.
+async fn watch_lease(sessions: Sessions, ended: CancellationToken) {
+    let options = sessions.options();
+    if options.cut_off == CutOff::Keep {
+        return;
+    }
+    let trust = options.gateway_ttl.mul_f64(TRUSTED_SHARE);
+    let mut heard = sessions.shared.heard.subscribe();
+    loop {
+        let until = tokio::time::Instant::from_std(*heard.borrow_and_update() + trust);
+        tokio::select! {
+            () = ended.cancelled() => return,
+            changed = heard.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = tokio::time::sleep_until(until) => {
+                sessions.shared.local.end_all("cut-off");
+                if heard.changed().await.is_err() {
+                    return;
+                }
+            }
         }
     }
 }

@@ -16,3 +16,4 @@
 mod agenda;
 pub mod polls;
 pub mod pools;
+pub mod sessions;

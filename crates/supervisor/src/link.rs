@@ -184,6 +184,7 @@ fn refused(server: &str, status: StatusCode, body: &[u8]) -> Failure {
         StatusCode::NOT_FOUND => Failure::Forgotten(text),
         StatusCode::CONFLICT => Failure::Replaced(text),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Denied(text),
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::Refused(text),
         _ => Failure::Failed(text),
     }
 }

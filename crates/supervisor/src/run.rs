@@ -38,6 +38,12 @@ pub enum RunError {
         /// Why.
         cause: String,
     },
+    /// No node will have the worker as it is described.
+    #[error("the worker cannot be registered: {why}")]
+    Refused {
+        /// What the node said.
+        why: String,
+    },
     /// Another has the name.
     #[error("another worker has the name {name:?}: {who}; give each worker its own with --name")]
     Replaced {
@@ -87,6 +93,7 @@ pub async fn run(options: Options, stop: Stop) -> Result<(), RunError> {
     match outcome {
         Outcome::Stopped | Outcome::Left => Ok(()),
         Outcome::Replaced(who) => Err(RunError::Replaced { name: options.name, who }),
+        Outcome::Refused(why) => Err(RunError::Refused { why }),
     }
 }
 

@@ -172,6 +172,8 @@ pub enum Failure {
     Replaced(String),
     /// 401 or 403: the key may not do this.
     Denied(String),
+    /// 400 or 422: what was said can never be right.
+    Refused(String),
     /// Everything else: no answer, or one that makes no sense. Trying again may help.
     Failed(String),
 }

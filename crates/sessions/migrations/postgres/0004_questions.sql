@@ -101,7 +101,8 @@ BEGIN
     PERFORM skep_session_tell(of_gateway, s.ticket)
     FROM jsonb_array_elements_text(ask -> 'waiting') AS w (ticket)
     JOIN skep_session_sessions AS s
-        ON s.gateway = of_gateway AND s.ticket = w.ticket::BIGINT AND s.worker IS NOT NULL;
+        ON s.gateway = of_gateway AND s.ticket = w.ticket::BIGINT
+            AND (s.worker IS NOT NULL OR s.ending IS NOT NULL);
     FOR one IN SELECT c.one FROM jsonb_array_elements(ask -> 'carried') AS c (one) LOOP
         IF NOT skep_session_carry(now, of_gateway, one) THEN
             unplaced := unplaced || (one -> 'ticket');
@@ -207,8 +208,14 @@ DECLARE
 BEGIN
     SELECT * INTO s FROM skep_session_sessions AS t
     WHERE t.gateway = of_gateway AND t.ticket = of_ticket;
+    IF s.ending IS NOT NULL THEN
+        -- That it is over comes with the news.
+        PERFORM skep_session_tell(of_gateway, of_ticket);
+        RETURN jsonb_build_object('answer', 'waiting', 'waiting',
+            (SELECT t.waiting FROM skep_session_kinds AS t WHERE t.id = s.kind));
+    END IF;
     IF s.worker IS NOT NULL THEN
-        IF s.ending IS NULL AND EXISTS (SELECT FROM skep_session_workers AS t
+        IF EXISTS (SELECT FROM skep_session_workers AS t
             WHERE t.number = s.worker AND t.incarnation = s.incarnation)
         THEN
             RETURN skep_session_seat_of(s.worker, s.due) || '{"answer": "seated"}';

@@ -1,5 +1,7 @@
 //! `skep sim`: what happens under loads and faults, on a virtual clock.
 
+mod sessions;
+
 use super::output::{self, Output};
 use super::{CliError, Exit};
 use crate::report::Report;
@@ -15,6 +17,8 @@ pub enum SimVerb {
     Pools(PoolsArgs),
     /// Polls by several nodes, with everything going wrong: never two nodes at once
     Polls(PollsArgs),
+    /// Sessions on workers that wear out: who waits, who is out, and everything going wrong
+    Sessions(sessions::SessionsArgs),
 }
 
 const POOLS_EXAMPLES: &str = "\
@@ -95,6 +99,7 @@ pub fn run(verb: &SimVerb, output: Output) -> Result<Exit, CliError> {
             report
         }
         SimVerb::Polls(arguments) => simulate_polls(arguments, output)?,
+        SimVerb::Sessions(arguments) => sessions::simulate(arguments, output)?,
     };
     if output == Output::Json {
         output::json(&report);

@@ -227,6 +227,7 @@ fn explain(error: &RunError) -> CliError {
     match error {
         RunError::Options(bad) => wrong_flags(bad),
         RunError::System { .. } => CliError::new(Exit::System, error.to_string()),
+        RunError::Refused { .. } => CliError::new(Exit::Usage, error.to_string()),
         RunError::Replaced { .. } => CliError::new(Exit::No, error.to_string()),
     }
 }

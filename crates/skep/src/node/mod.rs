@@ -274,13 +274,15 @@ async fn run(
     services.start("polls", fleet::LAST_RESULTS_LIMIT, |stop| fleet::run_polls(chore, stop));
     let chore = shared.clone();
     services.start("sessions", fleet::LEAVE_LIMIT, |stop| fleet::run_sessions(chore, stop));
+    let others = shared.clone();
+    let chore = shared.clone();
+    services.start("http", drain_limit, |stop| crate::http::serve(listener, chore, stop));
+    // Stops before the port, at which workers say that they live while sessions end.
     if let Some(gateway) = gateway {
         let chore = shared.clone();
         let limit = shared.settings.gateway.drain_timeout + CHORE_STOP_LIMIT;
         services.start("gateway", limit, |stop| fleet::run_gateway(chore, gateway, stop));
     }
-    let others = shared.clone();
-    services.start("http", drain_limit, |stop| crate::http::serve(listener, shared, stop));
     // Started last and stopped first: the others should not wait for what this node owns.
     services.start("nodes", fleet::LEAVE_LIMIT, |stop| fleet::run_nodes(others, stop));
     services.run(&stop, || drop(set_state.send_replace(State::Draining))).await

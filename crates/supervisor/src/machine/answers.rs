@@ -41,13 +41,21 @@ impl Machine {
                 self.tell(News::Denied(why));
                 return self.deleted();
             }
+            (Request::Drain, Err(Failure::Denied(why))) => {
+                // Nobody will say when the last session has ended.
+                self.tell(News::Denied(why));
+                return self.end(Outcome::Stopped, self.known);
+            }
+            (Request::Register(_), Err(Failure::Refused(why))) => {
+                return self.end(Outcome::Refused(why), self.known);
+            }
             (_, Err(Failure::Denied(why))) => {
                 if self.talk.denied(&why, now) {
                     self.tell(News::Denied(why));
                 }
                 return;
             }
-            (_, Err(Failure::Failed(why) | Failure::Forgotten(why))) => {
+            (_, Err(Failure::Failed(why) | Failure::Forgotten(why) | Failure::Refused(why))) => {
                 return self.failed(why, now);
             }
             (request, Ok(reply)) => {

@@ -37,6 +37,9 @@ use talk::Talk;
 /// Which start of the program: a random id.
 pub type StartId = Arc<str>;
 
+/// A program that holds too much memory within this time of its start always will.
+const MEMORY_GRACE: Duration = Duration::from_secs(30);
+
 /// How the waits between starts that fail grow.
 const RESTARTS: backoff::Options =
     backoff::Options { base: Duration::from_millis(100), cap: Duration::from_secs(30) };
@@ -131,6 +134,8 @@ pub enum Outcome {
     Left,
     /// Another start has the name; what the node said of it.
     Replaced(String),
+    /// No node will have the worker as it is; what the node said of it.
+    Refused(String),
 }
 
 /// What a program uses.
@@ -248,7 +253,7 @@ impl Machine {
         match event {
             Event::Ready { start, url } => self.ready(&start, url, now),
             Event::Gone { start, how } => self.gone(&start, how, now),
-            Event::Measured { start, load } => self.measured(&start, load),
+            Event::Measured { start, load } => self.measured(&start, load, now),
             Event::Answered { call, answer } => {
                 if let Some(request) = self.talk.answered(call) {
                     self.answered(request, answer, now);
@@ -375,10 +380,15 @@ impl Machine {
         }
     }
 
-    fn measured(&mut self, start: &StartId, load: Load) {
+    fn measured(&mut self, start: &StartId, load: Load, now: Time) {
         let Some(main) = self.main.as_mut().filter(|main| main.start == *start) else { return };
         self.load = load;
-        if main.due.is_none() && self.rules.memory_max.is_some_and(|max| load.rss_bytes > max) {
+        // A program that needs more from the beginning would be restarted again and again.
+        let settled = matches!(main.stage, Stage::Up { since, .. } if now >= since + MEMORY_GRACE);
+        if settled
+            && main.due.is_none()
+            && self.rules.memory_max.is_some_and(|max| load.rss_bytes > max)
+        {
             main.due = Some(Due::Memory);
             self.tell(News::Due { why: Due::Memory, load });
         }

@@ -42,7 +42,9 @@ impl News {
         match self {
             News::StartFailed { .. } | News::Crashed { .. } => Level::Warn,
             News::Forgotten | News::LinkLost(_) => Level::Warn,
-            News::Denied(_) | News::Ending(Outcome::Replaced(_)) => Level::Error,
+            News::Denied(_) | News::Ending(Outcome::Replaced(_) | Outcome::Refused(_)) => {
+                Level::Error
+            }
             _ => Level::Info,
         }
     }
@@ -57,7 +59,9 @@ impl fmt::Display for News {
             News::Starting { start, recycled: false } => {
                 write!(f, "starting the program ({start})")
             }
-            News::Ready { start, url } => write!(f, "the program is ready at {url} ({start})"),
+            News::Ready { start, url } => {
+                write!(f, "the program is ready at {} ({start})", without_path(url))
+            }
             News::StartFailed { start, how, wait, failures } => {
                 write!(f, "the program did not start: {how} ({start}, {failures} in a row); ")?;
                 write!(f, "trying again in {wait:.1?}")
@@ -103,6 +107,16 @@ impl fmt::Display for News {
             News::Ending(Outcome::Replaced(who)) => {
                 write!(f, "another has this worker's name, stopping the program: {who}")
             }
+            News::Ending(Outcome::Refused(why)) => {
+                write!(f, "no node will have this worker, stopping the program: {why}")
+            }
         }
     }
+}
+
+/// An address as people may see it: whoever knows the path can use the program.
+fn without_path(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let end = url[host..].find(['/', '?']).map_or(url.len(), |at| host + at);
+    &url[..end]
 }

@@ -56,11 +56,10 @@ impl Fleet {
             }
         }
         for &ticket in waiting {
-            let seated = self
-                .sessions
-                .get(&(id, ticket))
-                .is_some_and(|session| matches!(session.state, State::Seated { .. }));
-            if seated {
+            let is_news = |session: &Session| {
+                session.ending.is_some() || matches!(session.state, State::Seated { .. })
+            };
+            if self.sessions.get(&(id, ticket)).is_some_and(is_news) {
                 self.tell(id, ticket);
             }
         }
@@ -202,7 +201,7 @@ impl Fleet {
         tickets.into_iter().filter_map(news).collect()
     }
 
-    fn tell(&mut self, gateway: GatewayId, ticket: Ticket) {
+    pub(super) fn tell(&mut self, gateway: GatewayId, ticket: Ticket) {
         if let Some(found) = self.gateways.get_mut(&gateway) {
             found.news.insert(ticket);
         }

@@ -116,13 +116,15 @@ impl Fleet {
         }
         let id = (ask.gateway, ask.ticket);
         if let Some(session) = self.sessions.get(&id) {
+            let waiting = self.kinds[session.kind].line.len();
             match session.state {
-                State::Waiting { .. } => {
-                    return Answer::Waiting { waiting: self.kinds[session.kind].line.len() };
+                // That it is over comes with the news.
+                _ if session.ending.is_some() => {
+                    self.tell(ask.gateway, ask.ticket);
+                    return Answer::Waiting { waiting };
                 }
-                State::Seated { worker, incarnation, due }
-                    if session.ending.is_none() && self.runs(worker, incarnation) =>
-                {
+                State::Waiting { .. } => return Answer::Waiting { waiting },
+                State::Seated { worker, incarnation, due } if self.runs(worker, incarnation) => {
                     return Answer::Seated(self.seat_of(worker, due));
                 }
                 // Its seat is of no use any more, and nobody has heard of it: it asks anew.

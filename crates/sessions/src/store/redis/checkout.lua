@@ -52,9 +52,13 @@ function T.checkout(gateway, link, id, kind, want, key, key_max, avoid, may_wait
         return refused
     end
     local s = T.session_of(id)
-    if s and s.worker then
+    if s and s.ending then
+        -- That it is over comes with the news.
+        T.news_for(s)
+        return T.waiting_in(T.kind_of(s.kind))
+    elseif s and s.worker then
         local w = T.worker_of(s.worker)
-        if not s.ending and w.incarnation == s.incarnation then
+        if w.incarnation == s.incarnation then
             return '{"answer":"seated",' .. T.seat_said(w, s.due) .. '}'
         end
         -- Its seat is of no use any more, and nobody has heard of it: it asks anew.

@@ -76,7 +76,7 @@ function T.join(id, link, ttl, node, waiting, first)
     end
     for place = first, carried - 1 do
         local s = T.session_of(id .. ARGV[place])
-        if s and s.worker then
+        if s and (s.worker or s.ending) then
             T.news_for(s)
         end
     end

@@ -4,7 +4,7 @@ use super::views::{self, WorkerView, WorkersAnswer};
 use super::{page_limit, query_problem, sessions};
 use crate::http::extract::{Asker, Body, Parameters};
 use crate::http::problem::{self, Problem, ProblemBody};
-use crate::node::Shared;
+use crate::node::{Shared, State as NodeState};
 use crate::settings::is_kind;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -26,8 +26,9 @@ use utoipa_axum::routes;
 const LABELS_MAX: usize = 32;
 /// How often a worker should be heard of.
 const HEARTBEAT_MS: u64 = 5_000;
-/// How long a heartbeat may wait for another order.
+/// How long a heartbeat may wait for another order, and how long at a node that stops.
 const WAIT_MAX_MS: u64 = 30_000;
+const DRAINING_WAIT: Duration = Duration::from_millis(500);
 
 pub fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::new()
@@ -292,7 +293,16 @@ async fn heartbeat(
         old_gone,
     };
     let wait = Duration::from_millis(body.wait_ms.min(WAIT_MAX_MS));
-    let ordered = sessions.heartbeat(heartbeat, body.order, wait).await?;
+    let is_draining = |state: &NodeState| *state == NodeState::Draining;
+    let mut state = shared.state.clone();
+    let wait = if is_draining(&state.borrow()) { wait.min(DRAINING_WAIT) } else { wait };
+    let ordered = tokio::select! {
+        ordered = sessions.heartbeat(heartbeat.clone(), body.order, wait) => ordered?,
+        // A node that stops does not wait for those who wait for it.
+        () = async { drop(state.wait_for(is_draining).await) }, if wait > DRAINING_WAIT => {
+            sessions.heartbeat(heartbeat, None, Duration::ZERO).await?
+        }
+    };
     Ok(Json(HeartbeatAnswer {
         order: ordered.order,
         lifetime: ordered.lifetime,
