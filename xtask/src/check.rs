@@ -3,13 +3,14 @@
 use crate::install::install_missing;
 use crate::run::{cargo, step, works};
 use skep_testkit::programs::NEEDED;
-use skep_testkit::{Postgres, SHARED_POSTGRES};
+use skep_testkit::{Postgres, SHARED_POSTGRES, playwright};
 use std::time::Instant;
 
 /// Installs what is missing, checks formatting and lints, runs every test, and cleans up.
 pub fn test(arguments: &[&str]) -> Result<(), String> {
     let started = Instant::now();
     install_missing(NEEDED)?;
+    playwright::install()?;
     for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         if !works(cargo().args([tool, "--version"])) {
             return Err(format!("cargo {tool} is missing; run: rustup component add {component}"));

@@ -5,6 +5,10 @@
 //! the web server and the database saw. A simulation checks the rules; this checks that what runs
 //! keeps them, with the system's scheduler, network and clocks in between.
 //!
+//! [`sessions::run`] does the same to gateways with clients and workers around them, and compares
+//! what they count with what the workers know to be open.
+//!
 //! Everything is on loopback, in a temporary folder, and ends with the process.
 
 pub mod polls;
+pub mod sessions;

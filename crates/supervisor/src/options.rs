@@ -44,6 +44,9 @@ pub struct Options {
     pub drain_limit: Duration,
     /// Memory of the program and everything it started, above which it should be started anew.
     pub memory_max: Option<u64>,
+    /// How long its memory does not count after its start: a program that needs more from the
+    /// beginning would be started anew again and again.
+    pub memory_grace: Duration,
     /// Age above which it should be started anew.
     pub age_max: Option<Duration>,
     /// How often the node hears of the worker.
@@ -127,6 +130,7 @@ impl Options {
             stop_limit: Duration::from_secs(10),
             drain_limit: Duration::from_secs(300),
             memory_max: None,
+            memory_grace: Duration::from_secs(30),
             age_max: None,
             heartbeat_interval: Duration::from_secs(5),
             successor: false,

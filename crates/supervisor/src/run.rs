@@ -117,6 +117,7 @@ impl Hands {
             heartbeat_interval: options.heartbeat_interval,
             drain_limit: options.drain_limit,
             memory_max: options.memory_max,
+            memory_grace: options.memory_grace,
             age_max: options.age_max,
             successor: options.successor,
         };

@@ -56,6 +56,22 @@ pub const NEEDED: &[Needed] = &[
         apk: "chromium",
     },
     Needed {
+        program: "node",
+        purpose: "workers and clients that speak Playwright's protocol",
+        apt: "nodejs",
+        dnf: "nodejs",
+        pacman: "nodejs",
+        apk: "nodejs",
+    },
+    Needed {
+        program: "npm",
+        purpose: "installing Playwright for them",
+        apt: "npm",
+        dnf: "nodejs-npm",
+        pacman: "npm",
+        apk: "npm",
+    },
+    Needed {
         program: "unshare",
         purpose: "a small disk that fills up",
         apt: "util-linux",

@@ -2,10 +2,11 @@
 //! the handshake bytes are bytes.
 
 use crate::PATIENCE;
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// How a worker behaves to whoever connects from now on.
@@ -33,7 +34,9 @@ struct Shared {
     served: AtomicUsize,
     ended: AtomicBool,
     heads: Mutex<Vec<String>>,
-    streams: Mutex<Vec<TcpStream>>,
+    /// Those that are open, by their turn.
+    streams: Mutex<BTreeMap<usize, TcpStream>>,
+    turns: AtomicUsize,
 }
 
 impl EchoWorker {
@@ -52,6 +55,7 @@ impl EchoWorker {
             ended: AtomicBool::new(false),
             heads: Mutex::default(),
             streams: Mutex::default(),
+            turns: AtomicUsize::new(0),
         });
         let accepting = shared.clone();
         thread::spawn(move || {
@@ -101,8 +105,7 @@ impl EchoWorker {
         self.shared.ended.store(true, Ordering::SeqCst);
         // Wakes the one who accepts, which drops the listener.
         let _ = TcpStream::connect(self.address);
-        let mut streams = self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        for stream in streams.drain(..) {
+        for stream in self.shared.streams().values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -115,10 +118,21 @@ impl Drop for EchoWorker {
 }
 
 impl Shared {
-    fn serve(&self, mut stream: TcpStream) {
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<usize, TcpStream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        let turn = self.turns.fetch_add(1, Ordering::SeqCst);
         if let Ok(copy) = stream.try_clone() {
-            self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(copy);
+            self.streams().insert(turn, copy);
         }
+        self.answer(stream);
+        // The last copy: only with it the other side hears of the end.
+        self.streams().remove(&turn);
+    }
+
+    fn answer(&self, mut stream: TcpStream) {
         let Ok(head) = read_head(&mut stream) else { return };
         match self.mood.load(Ordering::SeqCst) {
             mood if mood == Mood::Mute as u8 => {

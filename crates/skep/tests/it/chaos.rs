@@ -2,7 +2,10 @@
 
 use crate::common::skep;
 use skep_chaos::polls::{Fault, Options, Plan, Step, run};
+use skep_chaos::sessions;
 use std::time::Duration;
+
+const SESSIONS_SEED: u64 = 3;
 
 const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -47,4 +50,30 @@ fn no_fault_makes_two_nodes_poll_one_endpoint_and_everything_is_polled_again() {
     assert!(outcome.figures["results"] > 700.0, "{:#?}", outcome.figures);
     assert!(outcome.figures["owners_changed"] > 20.0, "{:#?}", outcome.figures);
     assert!(outcome.steps[0].takeover.is_some(), "the killed node polled something");
+}
+
+#[test]
+fn whoever_is_killed_every_count_of_sessions_is_soon_what_is_really_open() {
+    let options = sessions::Options {
+        skep: skep().to_path_buf(),
+        gateways: 3,
+        kills: 15,
+        // Kills gateways and Redis, and pauses both.
+        seed: SESSIONS_SEED,
+        // Other tests run beside it.
+        slack: ms(5_000),
+        keep: false,
+    };
+    let outcome = sessions::run(&options, &mut |line| println!("{line}"));
+    let outcome = outcome.expect("the servers are installed");
+    let (failures, figures) = (outcome.failures, outcome.figures);
+    assert!(failures.is_empty(), "{failures:#?}\nthe logs are in {:?}", outcome.folder);
+
+    // A check that saw nothing would have found nothing.
+    for name in ["gateway_kills", "redis_kills", "gateway_pauses", "redis_pauses"] {
+        assert!(figures.contains_key(name), "{name}: {figures:#?}");
+    }
+    assert!(figures["sessions"] > 200.0, "{figures:#?}");
+    assert!(figures["worker_restarts"] > 2.0, "{figures:#?}");
+    assert!(figures["right_after_kill_max_seconds"] > 0.3, "dead gateways are noticed late");
 }

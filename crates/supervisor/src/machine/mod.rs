@@ -37,9 +37,6 @@ use talk::Talk;
 /// Which start of the program: a random id.
 pub type StartId = Arc<str>;
 
-/// A program that holds too much memory within this time of its start always will.
-const MEMORY_GRACE: Duration = Duration::from_secs(30);
-
 /// How the waits between starts that fail grow.
 const RESTARTS: backoff::Options =
     backoff::Options { base: Duration::from_millis(100), cap: Duration::from_secs(30) };
@@ -61,6 +58,8 @@ pub struct Rules {
     pub drain_limit: Duration,
     /// Memory above which the program is due.
     pub memory_max: Option<u64>,
+    /// How long its memory does not count after its start.
+    pub memory_grace: Duration,
     /// Age above which it is due.
     pub age_max: Option<Duration>,
     /// Whether a second program may be started beside the first.
@@ -384,7 +383,8 @@ impl Machine {
         let Some(main) = self.main.as_mut().filter(|main| main.start == *start) else { return };
         self.load = load;
         // A program that needs more from the beginning would be restarted again and again.
-        let settled = matches!(main.stage, Stage::Up { since, .. } if now >= since + MEMORY_GRACE);
+        let settled =
+            matches!(main.stage, Stage::Up { since, .. } if now >= since + self.rules.memory_grace);
         if settled
             && main.due.is_none()
             && self.rules.memory_max.is_some_and(|max| load.rss_bytes > max)

@@ -28,6 +28,7 @@ impl World {
             heartbeat_interval: Duration::from_secs(5),
             drain_limit: Duration::from_secs(30),
             memory_max: Some(1_000),
+            memory_grace: Duration::from_secs(1),
             age_max: Some(Duration::from_secs(100)),
             successor,
         };

@@ -14,6 +14,7 @@ fn rules() -> Rules {
         heartbeat_interval: Duration::from_secs(5),
         drain_limit: Duration::from_secs(300),
         memory_max: None,
+        memory_grace: Duration::from_secs(30),
         age_max: None,
         successor: false,
     }
@@ -418,11 +419,14 @@ fn an_order_to_succeed_makes_no_sense_if_no_successor_was_announced() {
 }
 
 #[test]
-fn too_much_memory_is_reported_at_once_and_stays_due() {
+fn too_much_memory_is_reported_after_the_grace_and_stays_due() {
     let (mut desk, start) = Desk::serving(Rules { memory_max: Some(100), ..rules() });
     let load = |rss_bytes| Load { rss_bytes, cpu_percent: 2.5 };
     desk.tell(Event::Measured { start: start.clone(), load: load(100) });
     assert_eq!(desk.effects(), []);
+    desk.tell(Event::Measured { start: start.clone(), load: load(101) });
+    assert_eq!(desk.effects(), [], "it may need that much to start");
+    desk.now = desk.now + Duration::from_secs(30);
     desk.tell(Event::Measured { start: start.clone(), load: load(101) });
     let heartbeat = desk.heartbeat();
     assert_eq!((heartbeat.due, heartbeat.rss_bytes), (Some(Due::Memory), 101));

@@ -124,6 +124,7 @@ async fn a_program_that_grows_too_large_is_due() {
                 echo ws://127.0.0.1:1/$$; wait";
     let mut options = script(&node, text);
     options.memory_max = Some(90 << 20);
+    options.memory_grace = Duration::ZERO;
     let worker = Worker::start(options);
     let heartbeat = node.heartbeat("it is due", |body| body["due"] == "memory");
     assert!(heartbeat["rss_bytes"].as_u64() > Some(90 << 20), "{heartbeat}");
