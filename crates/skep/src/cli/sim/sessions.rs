@@ -108,7 +108,13 @@ enum Scenario {
     Chaos(ChaosArgs),
 }
 
+const CHAOS_EXAMPLES: &str = "\
+Examples:
+  skep sim sessions chaos                      a million events from a new seed
+  skep sim sessions chaos --seed 7 --events 100000000";
+
 #[derive(Args)]
+#[command(after_help = CHAOS_EXAMPLES)]
 struct ChaosArgs {
     /// Everything that is left to chance follows from it; a new one if left out
     #[arg(long, value_name = "NUMBER")]
