@@ -372,8 +372,9 @@ BEGIN
     w.down := FALSE;
     w.hold := FALSE;
     w.due_by := NULL;
-    w.failures := NULL;
-    w.probe_at := NULL;
+    -- The table may have known an older life of it: gateways may carry something on it.
+    w.failures := CASE WHEN (ask ->> 'lifetime')::BIGINT > 0 THEN 0 END;
+    w.probe_at := CASE WHEN (ask ->> 'lifetime')::BIGINT > 0 THEN now + 2500 END;
     w.waiting_since := NULL;
     w.since := now;
     RETURN skep_session_renew(now, w, ask);

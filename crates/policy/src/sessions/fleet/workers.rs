@@ -39,8 +39,7 @@ impl Fleet {
         Answer::Registered { worker: number, incarnation, slots, lifetime_max }
     }
 
-    /// A record for a worker that is not known. One with sessions behind it comes from a table
-    /// that forgot it: gateways may carry something on it and must be heard first.
+    /// A record for a worker that is not known.
     fn enlist(&mut self, now: u64, kind: usize, ask: &Register) -> WorkerNumber {
         let number = match self.free_numbers.pop_first() {
             Some(number) => number,
@@ -50,7 +49,6 @@ impl Fleet {
             }
         };
         self.incarnations += 1;
-        let suspect = Suspect { failures: 0, probe_at: now + SETTLE_MS };
         let worker = Worker {
             number,
             name: ask.name.clone(),
@@ -73,7 +71,7 @@ impl Fleet {
             lost: false,
             hold: false,
             due_by: None,
-            suspect: (ask.lifetime > 0).then_some(suspect),
+            suspect: settling(now, ask),
             waiting_since: None,
             since: now,
             heard: now,
@@ -136,7 +134,7 @@ impl Fleet {
         worker.start = ask.start.clone();
         worker.fresh = !ask.recycled;
         (worker.down, worker.hold, worker.due_by) = (false, false, None);
-        (worker.suspect, worker.waiting_since) = (None, None);
+        (worker.suspect, worker.waiting_since) = (settling(now, ask), None);
         worker.since = now;
         self.renew(now, number, ask);
     }
@@ -349,6 +347,12 @@ impl Fleet {
             self.timers.remove(&(time, number));
         }
     }
+}
+
+/// One with sessions behind it comes from a table that forgot it, or knew an older life of it:
+/// gateways may carry something on it and must be heard first.
+fn settling(now: u64, ask: &Register) -> Option<Suspect> {
+    (ask.lifetime > 0).then_some(Suspect { failures: 0, probe_at: now + SETTLE_MS })
 }
 
 fn probe_wait(failures: u32) -> u64 {

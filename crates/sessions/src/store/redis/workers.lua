@@ -69,6 +69,10 @@ function T.begin_life(w, ask)
     w.incarnation, w.start, w.fresh = T.meta.incarnations, ask.start, not ask.recycled
     w.down, w.hold, w.due_by = false, false, false
     w.failures, w.probe_at, w.waiting_since = false, false, false
+    if ask.lifetime > 0 then
+        -- The table knew an older life of it: gateways may carry something on it.
+        w.failures, w.probe_at = 0, T.now + T.SETTLE_MS
+    end
     w.since = T.now
     T.renew(w, ask)
 end
