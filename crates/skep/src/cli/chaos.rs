@@ -83,9 +83,9 @@ with workers that know which sessions are really open, and clients that open and
 the time. Gateways and Redis are killed and come back; in between they stand still for a while.
 
 Checked: within a second after a dead gateway was noticed, and soon after anything else, every
-worker's count is what is really open on it; no worker has more sessions than slots or is sent away
-with sessions on it, unless a gateway was cut off for longer than its lease; in between no client
-fails; at the end nothing is left.
+worker's count is what is really open on it; then no worker has more sessions than slots, and none
+is sent away with sessions on it, unless a gateway was cut off for longer than its lease; in good
+weather no client fails; at the end nothing is left.
 
 After a failure the logs are kept, and it is said where. The same seed gives the same faults, not
 the same end. redis-server, initdb and psql must be installed. --json prints

@@ -21,6 +21,7 @@ mod pools;
 mod serve;
 mod sessions;
 mod settings_args;
+mod signals;
 mod sim;
 mod status;
 mod worker;

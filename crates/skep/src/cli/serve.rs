@@ -1,16 +1,15 @@
 //! `skep serve`: a node until it is told to stop.
 
 use super::exit::exit_of;
+use super::signals::Signals;
 use super::{CliError, Exit, SettingsArgs, output};
 use crate::logging;
 use crate::node::{Cause, Failure, Node, Shared};
 use crate::settings::{Loaded, LogFormat};
 use clap::Args;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use skep_store::{BootClock, Database, Stores};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,7 +40,8 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, CliError> {
     let loaded = arguments.settings.load_with(insecure)?;
     // Dropped at the very end, so that the last lines are written.
     let _log_end = logging::start(&loaded.settings.log);
-    raise_file_limit();
+    // Each connection is a file; the soft limit of many systems is 1024.
+    skep_gateway::raise_file_limit();
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -86,42 +86,6 @@ async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
         }
     }
     outcome.map(|()| Exit::Ok).map_err(|failure| explain(&failure))
-}
-
-/// Each connection is a file; the soft limit of many systems is 1024.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if setrlimit(Resource::Nofile, raised).is_err() {
-        tracing::warn!("the limit of open files stays at {:?}", limit.current);
-    }
-}
-
-/// Ctrl-C and SIGTERM.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, CliError> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| {
-                CliError::new(Exit::System, format!("cannot listen for signals: {error}"))
-            })
-        };
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "Ctrl-C",
-            _ = self.terminate.recv() => "SIGTERM",
-        }
-    }
 }
 
 /// The node's tasks end with the runtime, which is dropped on the way out.

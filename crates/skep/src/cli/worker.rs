@@ -1,5 +1,6 @@
 //! `skep worker`: stands beside a program that wears out, and brings it into the fleet.
 
+use super::signals::Signals;
 use super::{CliError, Exit, SettingsArgs, small_runtime};
 use crate::logging;
 use crate::settings::{ByteSize, Value};
@@ -7,7 +8,6 @@ use clap::Args;
 use skep_supervisor::{BadOptions, Options, RunError, Stop, UrlFrom};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -192,33 +192,6 @@ async fn supervise(options: Options) -> Result<Exit, CliError> {
                 (told, last) = (told.saturating_add(1), name);
                 stop.signal();
             }
-        }
-    }
-}
-
-/// Ctrl-C and SIGTERM.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, CliError> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| {
-                CliError::new(Exit::System, format!("cannot listen for signals: {error}"))
-            })
-        };
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "Ctrl-C",
-            _ = self.terminate.recv() => "SIGTERM",
         }
     }
 }
