@@ -28,8 +28,6 @@ pub struct GatewayOptions {
     /// A side that takes nothing for this long while there is something for it loses its session;
     /// 0 for never.
     pub stall_max: Duration,
-    /// After one side has said its last, the other has this long to do the same.
-    pub half_close_limit: Duration,
     /// How long sessions may go on when the gateway stops.
     pub drain_limit: Duration,
 }
@@ -47,7 +45,6 @@ impl Default for GatewayOptions {
             idle_timeout: Duration::from_secs(30 * 60),
             duration_max: Duration::from_secs(24 * 60 * 60),
             stall_max: Duration::from_secs(60),
-            half_close_limit: Duration::from_secs(5),
             drain_limit: Duration::from_secs(30),
         }
     }

@@ -3,12 +3,15 @@
 //! Bytes are read into a buffer that belongs to the thread and written on at once. Only what a slow
 //! receiver does not take is kept with the session, and nothing more is read for it meanwhile: at
 //! most one buffer a direction.
+//!
+//! A side that says its last ends the session at once, as soon as what it said before was passed
+//! on: WebSocket has no half-closed connections, and whoever waited for the other side to notice
+//! would hold a slot for somebody who is gone.
 
 use crate::desk::EndedBy;
 use crate::listen::{KEEPALIVE, keep_alive};
 use crate::options::GatewayOptions;
 use std::cell::RefCell;
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -34,8 +37,6 @@ pub(crate) struct Relay {
     limits: Limits,
     began: Instant,
     heard: Instant,
-    /// Whose end came first, and when.
-    half_closed: Option<(EndedBy, Instant)>,
     alarm: Pin<Box<Sleep>>,
     /// Whether the system watches over the worker's socket; sessions that are over before it would
     /// begin to need not be told to it.
@@ -47,7 +48,6 @@ struct Limits {
     idle: Duration,
     duration: Duration,
     stall: Duration,
-    half_close: Duration,
 }
 
 /// One direction.
@@ -60,14 +60,13 @@ struct Way {
     /// Since when the receiver has taken nothing of what is pending.
     stalled: Option<Instant>,
     ended: bool,
-    finished: bool,
 }
 
 /// What became of a direction for now.
 enum Step {
     Waiting,
-    /// Everything up to the end was passed on, and the end too.
-    Finished,
+    /// Its sender has said its last, and everything was passed on.
+    Over,
     SenderBroke,
     ReceiverBroke,
 }
@@ -84,24 +83,12 @@ impl Relay {
             idle: or_never(options.idle_timeout),
             duration: or_never(options.duration_max),
             stall: or_never(options.stall_max),
-            half_close: options.half_close_limit,
         };
         let now = Instant::now();
         let (client, up) = (client.0, Way::starting_with(client.1));
         let (worker, down) = (worker.0, Way::starting_with(worker.1));
         let alarm = Box::pin(sleep_until(now + limits.idle.min(limits.duration).min(KEEPALIVE)));
-        Relay {
-            client,
-            worker,
-            up,
-            down,
-            limits,
-            began: now,
-            heard: now,
-            half_closed: None,
-            alarm,
-            watched: false,
-        }
+        Relay { client, worker, up, down, limits, began: now, heard: now, alarm, watched: false }
     }
 
     /// From client to worker.
@@ -130,32 +117,16 @@ impl Relay {
 
     fn carry(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], now: Instant) -> Option<EndedBy> {
         let Relay { client, worker, up, down, .. } = self;
-        let up_step = up.carry(cx, client, worker, buffer, now, down.finished);
-        let down_step = down.carry(cx, worker, client, buffer, now, up.finished);
-        match (&up_step, &down_step) {
-            (Step::SenderBroke, _) | (_, Step::ReceiverBroke) => {
-                return Some(self.first(EndedBy::Client));
-            }
-            (_, Step::SenderBroke) | (Step::ReceiverBroke, _) => {
-                return Some(self.first(EndedBy::Worker));
-            }
-            (Step::Finished, Step::Finished) => return Some(self.first(EndedBy::Client)),
-            (Step::Waiting | Step::Finished, Step::Waiting | Step::Finished) => {}
+        let up_step = up.carry(cx, client, worker, buffer, now);
+        if matches!(up_step, Step::Over | Step::SenderBroke) {
+            return Some(EndedBy::Client);
         }
-        if self.half_closed.is_none() {
-            let by = match (self.up.ended, self.down.ended) {
-                (true, _) => Some(EndedBy::Client),
-                (_, true) => Some(EndedBy::Worker),
-                _ => None,
-            };
-            self.half_closed = by.map(|by| (by, now));
+        let down_step = down.carry(cx, worker, client, buffer, now);
+        match (up_step, down_step) {
+            (_, Step::Over | Step::SenderBroke) | (Step::ReceiverBroke, _) => Some(EndedBy::Worker),
+            (_, Step::ReceiverBroke) => Some(EndedBy::Client),
+            _ => None,
         }
-        None
-    }
-
-    /// Whoever ended first is who ended it.
-    fn first(&self, otherwise: EndedBy) -> EndedBy {
-        self.half_closed.clone().map_or(otherwise, |(by, _)| by)
     }
 
     fn poll_limits(&mut self, cx: &mut Context<'_>, mut now: Instant) -> Poll<EndedBy> {
@@ -198,9 +169,6 @@ impl Relay {
         if let Some(since) = self.down.stalled {
             sooner(since + self.limits.stall, EndedBy::ClientStalled);
         }
-        if let Some((by, since)) = &self.half_closed {
-            sooner(*since + self.limits.half_close, by.clone());
-        }
         next
     }
 }
@@ -217,11 +185,7 @@ impl Way {
         to: &mut TcpStream,
         buffer: &mut [u8],
         now: Instant,
-        other_finished: bool,
     ) -> Step {
-        if self.finished {
-            return Step::Finished;
-        }
         loop {
             if !self.pending.is_empty() {
                 match Pin::new(&mut *to).poll_write(cx, &self.pending[self.sent..]) {
@@ -235,17 +199,7 @@ impl Way {
                 continue;
             }
             if self.ended {
-                self.finished = true;
-                // The last end of both is passed on by closing the sockets.
-                if other_finished {
-                    return Step::Finished;
-                }
-                return match Pin::new(&mut *to).poll_shutdown(cx) {
-                    Poll::Ready(Err(error)) if error.kind() != io::ErrorKind::NotConnected => {
-                        Step::ReceiverBroke
-                    }
-                    _ => Step::Finished,
-                };
+                return Step::Over;
             }
             let mut room = ReadBuf::new(buffer);
             match Pin::new(&mut *from).poll_read(cx, &mut room) {

@@ -65,3 +65,16 @@ impl SessionsOptions {
         self.kinds.get(kind).unwrap_or(&self.rules)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_is_heard_several_times_within_its_lease_however_short_that_is() {
+        let mut options = SessionsOptions::new("a");
+        assert_eq!(options.beat_every(), Duration::from_secs(1));
+        options.gateway_ttl = Duration::from_secs(1);
+        assert_eq!(options.beat_every(), Duration::from_millis(250));
+    }
+}

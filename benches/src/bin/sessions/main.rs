@@ -18,6 +18,7 @@ mod peers;
 mod redis;
 mod worker;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use skep::report::Report;
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ const GOALS: &[(&str, f64, f64)] = &[
 ];
 
 fn main() -> Outcome<ExitCode> {
+    raise_file_limit();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -87,6 +89,14 @@ fn main() -> Outcome<ExitCode> {
         measure::faults(&stage, &mut report)?;
     }
     Ok(conclude(report))
+}
+
+/// Workers, load and peers inherit it, and each holds a thousand connections at times.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // Where it is not allowed, the limit that there is must do.
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 /// Holds the figures against the goals.

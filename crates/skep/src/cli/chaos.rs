@@ -73,8 +73,8 @@ pub struct PollsArgs {
 
 const SESSIONS_EXAMPLES: &str = "\
 Examples:
-  skep chaos sessions                          about a minute
-  skep chaos sessions --kills 1000 --seed 7    about an hour
+  skep chaos sessions                          about half a minute
+  skep chaos sessions --kills 1000 --seed 7    about 40 minutes
   skep chaos sessions --gateways 2 --kills 15 --keep
   skep chaos sessions --json
 
