@@ -243,7 +243,6 @@ impl GatewaySettings {
             duration_max: self.duration_max,
             stall_max: self.stall_max,
             drain_limit: self.drain_timeout,
-            ..GatewayOptions::default()
         }
     }
 }
