@@ -1,5 +1,6 @@
 //! Why a session has no worker, and why a question about workers has no answer.
 
+use crate::workers::KINDS_MAX;
 use skep_policy::sessions::{Refusal, Want};
 use skep_store::StoreError;
 use std::time::Duration;
@@ -50,6 +51,9 @@ pub enum TableError {
     /// There is no such worker or session.
     #[error("there is no {0}")]
     Unknown(String),
+    /// It would be one kind too many.
+    #[error("kind: {0:?} would be a new one, and there are {KINDS_MAX} already; use one of those")]
+    KindsMax(String),
     /// Another start of the program has the worker's name.
     #[error("another start of worker {0:?} has its name")]
     Replaced(String),

@@ -37,4 +37,4 @@ pub use options::{CutOff, SessionsOptions};
 pub use probe::Probing;
 pub use service::run;
 pub use store::{Heard, Hints, MemoryTable, PostgresTable, RedisTable, SCHEMA, TableStore};
-pub use workers::{Ordered, Registered};
+pub use workers::{KINDS_MAX, Ordered, Registered};

@@ -43,13 +43,15 @@ pub async fn run(sessions: Sessions, stop: CancellationToken) {
         link: 0,
         unplaced: None,
         pace: Pace::default(),
+        began: Instant::now(),
         watches: BTreeMap::new(),
         incarnations: BTreeMap::new(),
     };
     let watch = tokio::spawn(watch_lease(life.sessions.clone(), ended.clone()));
     stop.run_until_cancelled(life.live()).await;
     ended.cancel();
-    let _ = tokio::join!(closer, watch);
+    // What is not told by then, others find out: a table that is away must not hold up the end.
+    let _ = tokio::time::timeout(LEAVE_LIMIT, async { tokio::join!(closer, watch) }).await;
     life.leave().await;
 }
 
@@ -60,6 +62,7 @@ struct Life {
     /// Since when some sessions' workers are not known.
     unplaced: Option<Instant>,
     pace: Pace,
+    began: Instant,
     watches: BTreeMap<String, Watch>,
     /// Each worker's program and its sessions, to see lives end.
     incarnations: BTreeMap<u64, (u64, u32)>,
@@ -217,7 +220,8 @@ impl Life {
         let Ok(Answer::Kinds { kinds }) = shared.table.ask(&Ask::Kinds).await else { return };
         let now = Instant::now();
         let mut any = false;
-        let now_ms = u64::try_from(skep_store::wall_ms()).unwrap_or(0);
+        // Not the wall's clock: a jump of it is no reason to call for anybody.
+        let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         for row in &kinds {
             let needed = self.pace.out_needed(now, row);
             shared.metrics.kind(row, needed);
@@ -277,7 +281,8 @@ async fn watch_lease(sessions: Sessions, ended: CancellationToken) {
             }
             () = tokio::time::sleep_until(until) => {
                 sessions.shared.local.end_all("cut-off");
-                if heard.changed().await.is_err() {
+                let back = ended.run_until_cancelled(heard.changed()).await;
+                if !matches!(back, Some(Ok(()))) {
                     return;
                 }
             }
@@ -327,5 +332,33 @@ async fn tell_closed(sessions: Sessions, ticket: Ticket, how: Close) {
     match shared.table.ask(&ask).await {
         Ok(Answer::Done) => {}
         Ok(_) | Err(_) => sessions.broken(link),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryTable, Probing, SessionsMetrics, SessionsOptions};
+    use std::pin::Pin;
+
+    struct Nobody;
+
+    impl Probing for Nobody {
+        fn answers(&self, _: Arc<str>) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+            Box::pin(std::future::ready(false))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_was_cut_off_ends_its_sessions_and_can_still_stop() {
+        let options = SessionsOptions { cut_off: CutOff::End, ..SessionsOptions::new("n") };
+        let table = TableStore::Memory(MemoryTable::new());
+        let sessions = Sessions::new(options, table, Box::new(Nobody), SessionsMetrics::default());
+        let (_, slot) = sessions.shared.local.begin(&"key".into());
+        let ended = CancellationToken::new();
+        let watch = tokio::spawn(watch_lease(sessions.clone(), ended.clone()));
+        assert_eq!(slot.until(|slot| slot.ending()).await, "cut-off");
+        ended.cancel();
+        watch.await.expect("nobody has to be heard for it to end");
     }
 }

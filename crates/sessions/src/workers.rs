@@ -5,6 +5,9 @@ use crate::handle::{Sessions, nonsense};
 use skep_policy::sessions::{Answer, Ask, Heartbeat, Order, Register, WorkerNumber};
 use std::time::{Duration, Instant};
 
+/// Kinds of workers at most. Each has its own rules, line and series of metrics, and stays.
+pub const KINDS_MAX: usize = 200;
+
 /// A worker is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
@@ -30,6 +33,9 @@ impl Sessions {
         let ask = Ask::Register(register);
         let mut answer = self.ask(&ask).await?;
         if answer == Answer::Unconfigured {
+            if self.kinds().await?.len() >= KINDS_MAX {
+                return Err(TableError::KindsMax(kind));
+            }
             self.configure(&kind).await?;
             answer = self.ask(&ask).await?;
         }

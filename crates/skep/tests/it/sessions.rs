@@ -160,6 +160,22 @@ fn a_wrong_registration_names_the_field_and_what_would_be_right() {
 }
 
 #[test]
+fn workers_cannot_invent_kinds_without_end() {
+    let node = Installation::embedded().start("a", &[]);
+    let register = |number: usize| {
+        let body = json!({ "name": "one", "kind": format!("k{number}"), "start": "1",
+                           "url": "ws://127.0.0.1:1/" });
+        post(&node, WORKERS, &body)
+    };
+    for number in 0..skep_sessions::KINDS_MAX {
+        assert_eq!(register(number).0, 200);
+    }
+    let (status, answer) = register(skep_sessions::KINDS_MAX);
+    assert_eq!((status, &answer["code"]), (400, &json!("E_WORKER_INVALID")));
+    assert_eq!(register(0).0, 200, "those there are can be used");
+}
+
+#[test]
 fn a_waiting_session_gets_the_first_slot_and_an_operator_can_end_and_drain() {
     let node = Installation::embedded().start("a", &[]);
     let echo = EchoWorker::start();

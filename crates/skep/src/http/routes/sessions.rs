@@ -69,6 +69,7 @@ impl From<TableError> for Problem {
                 Problem::new(&problem::E_SESSION_UNKNOWN, text)
             }
             TableError::Unknown(_) => Problem::new(&problem::E_WORKER_UNKNOWN, text),
+            TableError::KindsMax(_) => Problem::new(&problem::E_WORKER_INVALID, text),
             TableError::Replaced(_) => Problem::new(&problem::E_WORKER_REPLACED, text),
             TableError::Store(error) => Problem::from(error),
         }
