@@ -43,6 +43,7 @@ mod installation;
 mod migrate;
 mod postgres;
 mod postgres_listen;
+mod postgres_step;
 mod redis;
 mod sqlite;
 mod stores;
