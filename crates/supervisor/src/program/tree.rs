@@ -7,7 +7,7 @@
 use crate::machine::Load;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getsid, pidfd_open, pidfd_send_signal, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
 };
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -43,7 +43,9 @@ impl Tree {
         Tree {
             root: root.as_raw_nonzero().get(),
             mark: mark.into_bytes(),
-            own_session: getsid(None).map_or(0, |session| session.as_raw_nonzero().get()),
+            // Not by getsid(2): in a container whose first process did not start a session of its
+            // own the number is 0, which a `Pid` cannot hold.
+            own_session: read_process(getpid().as_raw_nonzero().get()).map_or(0, |own| own.session),
             members: HashMap::new(),
             strangers: HashMap::new(),
             measured: None,
