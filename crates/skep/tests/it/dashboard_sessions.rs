@@ -134,12 +134,11 @@ fn before_there_is_a_worker_the_page_says_how_to_start_one_and_where_clients_con
     let mut browser = Browser::start();
     let mut page = browser.open(&node.url("/#/sessions"), DESKTOP);
     page.wait_for("document.querySelector('.begin')?.checkVisibility()");
-    let shown = page.eval("document.querySelector('main').innerText");
-    let shown = shown.as_str().expect("text");
     let connect = format!("chromium.connect('ws://{gateway}')");
     for part in ["skep worker --kind chromium --url-from-stdout -- node launch-server.js", &connect]
     {
-        assert!(shown.contains(part), "no {part} in {shown}");
+        // The address is filled in when the node has told it.
+        page.wait_for(&format!("document.querySelector('main').innerText.includes({part:?})"));
     }
     page.screenshot(&picture("sessions-empty"));
     // The first worker takes its place without a reload.
