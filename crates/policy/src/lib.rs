@@ -31,6 +31,7 @@
 //! ```
 
 pub mod backoff;
+pub mod breaker;
 mod chance;
 mod id;
 pub mod ownership;
@@ -38,6 +39,7 @@ pub mod polls;
 pub mod pools;
 mod reason;
 pub mod rendezvous;
+pub mod routes;
 pub mod sessions;
 pub mod throttle;
 mod time;
