@@ -1,12 +1,13 @@
 //! The gateway as a whole: its threads, and their end.
 
 use crate::desk::Desk;
+use crate::front::Front;
 use crate::limits::connections_by_file_limit;
 use crate::listen::listeners;
 use crate::metrics::GatewayMetrics;
 use crate::options::GatewayOptions;
 use crate::places::Places;
-use crate::serve::{HandedOver, Server};
+use crate::serve::{HandedOver, Listeners, Server};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -45,28 +46,35 @@ pub enum GatewayError {
 }
 
 /// A gateway that listens; [`Gateway::run`] makes it serve.
-pub struct Gateway<D: Desk> {
-    shared: Arc<Shared<D>>,
-    listeners: Vec<TcpListener>,
+pub struct Gateway<D: Desk, F: Front = ()> {
+    shared: Arc<Shared<D, F>>,
+    listeners: Vec<Sockets>,
     address: SocketAddr,
+    tls_address: Option<SocketAddr>,
 }
 
+/// What one thread listens on: for plain connections, and for encrypted ones.
+type Sockets = (TcpListener, Option<TcpListener>);
+
 /// What all threads share.
-pub(crate) struct Shared<D: Desk> {
+pub(crate) struct Shared<D: Desk, F: Front> {
     pub desk: D,
+    pub front: F,
     pub options: Arc<GatewayOptions>,
     pub metrics: GatewayMetrics,
     pub places: Arc<Places>,
+    /// Sessions, and connections that the front serves: what is waited for at the end.
     pub sessions: TaskTracker,
     /// Cancelled when nothing new may begin.
     pub stop: CancellationToken,
 }
 
-impl<D: Desk> Gateway<D> {
+impl<D: Desk, F: Front> Gateway<D, F> {
     /// Listens; clients that connect wait until it runs.
     pub fn bind(
         options: GatewayOptions,
         desk: D,
+        front: F,
         metrics: GatewayMetrics,
     ) -> Result<Self, GatewayError> {
         let threads = match options.threads {
@@ -81,18 +89,30 @@ impl<D: Desk> Gateway<D> {
             Duration::ZERO => UNREAD_LIMIT,
             some => some,
         };
-        let error = |error| GatewayError::Listen { address: options.listen, error };
-        let listeners = listeners(options.listen, threads, unread_limit).map_err(error)?;
-        let address = listeners[0].local_addr().map_err(error)?;
+        let listen = |address| {
+            let error = |error| GatewayError::Listen { address, error };
+            let listeners = listeners(address, threads, unread_limit).map_err(error)?;
+            let address = listeners[0].local_addr().map_err(error)?;
+            Ok((listeners, address))
+        };
+        let (plain, address) = listen(options.listen)?;
+        let (encrypted, tls_address) = match options.tls_listen.map(listen).transpose()? {
+            Some((listeners, address)) => {
+                (listeners.into_iter().map(Some).collect(), Some(address))
+            }
+            None => (plain.iter().map(|_| None).collect::<Vec<_>>(), None),
+        };
+        let listeners = plain.into_iter().zip(encrypted).collect();
         let shared = Shared {
             desk,
+            front,
             places: Places::new(connections_max, threads, metrics.connections.clone()),
             metrics,
             sessions: TaskTracker::new(),
             stop: CancellationToken::new(),
             options: Arc::new(options),
         };
-        Ok(Gateway { shared: Arc::new(shared), listeners, address })
+        Ok(Gateway { shared: Arc::new(shared), listeners, address, tls_address })
     }
 
     /// Where it listens, with the port that the system chose if none was given.
@@ -100,8 +120,13 @@ impl<D: Desk> Gateway<D> {
         self.address
     }
 
-    /// Serves on threads of its own until `stop`. Then nothing new begins, sessions may go on for
-    /// as long as the options allow, and it returns when all have ended.
+    /// The same for TLS.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls_address
+    }
+
+    /// Serves on threads of its own until `stop`. Then nothing new begins, sessions and requests
+    /// of the front may go on for as long as the options allow, and it returns when all have ended.
     pub async fn run(self, stop: CancellationToken) -> Result<(), GatewayError> {
         let Gateway { shared, listeners, .. } = self;
         let cut = CancellationToken::new();
@@ -110,10 +135,11 @@ impl<D: Desk> Gateway<D> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             listeners.iter().map(|_| channel(HANDED_OVER_MAX)).unzip();
         let mut threads = Vec::new();
-        for (number, (listener, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
-            let (shared, cut) = (shared.clone(), cut.child_token());
-            let server = Server { shared, thread: number, threads: senders.clone(), cut };
-            threads.push(start(server, listener, receiver).map_err(GatewayError::Thread)?);
+        for (number, (sockets, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
+            let (stop, cut) = (shared.stop.child_token(), cut.child_token());
+            let (shared, senders) = (shared.clone(), senders.clone());
+            let server = Server { shared, thread: number, threads: senders, stop, cut };
+            threads.push(start(server, sockets, receiver).map_err(GatewayError::Thread)?);
         }
         drop(senders);
         let mut threads = tokio::task::JoinSet::from_iter(threads);
@@ -125,7 +151,7 @@ impl<D: Desk> Gateway<D> {
         shared.sessions.close();
         if timeout(shared.options.drain_limit, shared.sessions.wait()).await.is_err() {
             let count = shared.sessions.len();
-            tracing::warn!(count, "sessions went on after the time for draining, and are cut");
+            tracing::warn!(count, "what went on after the time for draining is cut");
         }
         cut.cancel();
         while let Some(ended) = threads.join_next().await {
@@ -138,9 +164,9 @@ impl<D: Desk> Gateway<D> {
 }
 
 /// Starts a thread; the channel says that it has come to its end.
-fn start<D: Desk>(
-    server: Server<D>,
-    listener: TcpListener,
+fn start<D: Desk, F: Front>(
+    server: Server<D, F>,
+    (plain, encrypted): Sockets,
     handed_over: Receiver<HandedOver>,
 ) -> io::Result<oneshot::Receiver<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -151,8 +177,9 @@ fn start<D: Desk>(
     let (ended, has_ended) = oneshot::channel();
     let serve = move || {
         let served = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            server.run(listener, handed_over).await;
+            let plain = tokio::net::TcpListener::from_std(plain)?;
+            let encrypted = encrypted.map(tokio::net::TcpListener::from_std).transpose()?;
+            server.run(Listeners { plain, encrypted }, handed_over).await;
             io::Result::Ok(())
         });
         match served {

@@ -12,6 +12,10 @@
 //! a frame. It decides nothing about workers: a worker that fails is reported with
 //! [`Closed::Failed`], and the desk says which one is next.
 //!
+//! A [`Front`] may have the first word on connections: it serves ordinary requests and gives the
+//! connection back at the first one that is a session's. With its certificates the gateway listens
+//! for TLS too.
+//!
 //! Each thread has its own listener, its own event loop and its own sessions, so that carrying a
 //! message wakes nobody else. See [`GatewayOptions`] for the limits.
 //!
@@ -29,6 +33,7 @@ mod ask;
 mod body;
 mod desk;
 mod dial;
+mod front;
 mod gateway;
 mod handshake;
 mod limits;
@@ -41,12 +46,15 @@ mod probe;
 mod query;
 mod refusals;
 mod relay;
+mod rewound;
 mod serve;
 mod session;
+mod tls;
 mod url;
 
 pub use body::{Body, BodyError, full};
 pub use desk::{Caller, Checkout, Closed, Credentials, Desk, EndedBy, Refusal, Seat, Wanted};
+pub use front::{Arrival, Front, Io, Unclaimed};
 pub use gateway::{Gateway, GatewayError};
 pub use limits::raise_file_limit;
 pub use metrics::GatewayMetrics;

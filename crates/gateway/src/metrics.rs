@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The counters; clones are the same.
@@ -15,14 +16,21 @@ pub struct GatewayMetrics {
     pub(crate) connections: Gauge,
     pub(crate) sessions: Gauge,
     upgrades: Family<OutcomeLabels, Counter>,
-    refusals: Family<CodeLabels, Counter>,
-    dial_failures: Family<WhyLabels, Counter>,
+    beginnings: Arc<Beginnings>,
     hedges: Counter,
     up: Counter,
     down: Counter,
     bytes: Family<DirectionLabels, Counter>,
     dial: Histogram,
     ended: Family<ByLabels, Counter>,
+}
+
+/// What is counted before there is a session; apart, because each session has a clone of the rest.
+#[derive(Default)]
+struct Beginnings {
+    refusals: Family<CodeLabels, Counter>,
+    dials: Family<WhyLabels, Counter>,
+    tls_handshakes: Family<OutcomeLabels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -70,8 +78,7 @@ impl Default for GatewayMetrics {
             connections: Gauge::default(),
             sessions: Gauge::default(),
             upgrades: Family::default(),
-            refusals: Family::default(),
-            dial_failures: Family::default(),
+            beginnings: Arc::default(),
             hedges: Counter::default(),
             up: of("up"),
             down: of("down"),
@@ -104,12 +111,12 @@ impl GatewayMetrics {
         registry.register(
             "skep_gateway_refusals",
             "Refusals of the gateway and its desk, by code",
-            self.refusals.clone(),
+            self.beginnings.refusals.clone(),
         );
         registry.register(
             "skep_gateway_dial_failures",
             "Workers that gave no session, by why",
-            self.dial_failures.clone(),
+            self.beginnings.dials.clone(),
         );
         registry.register(
             "skep_gateway_hedges",
@@ -131,6 +138,12 @@ impl GatewayMetrics {
             "Sessions that have ended, by who or what ended them",
             self.ended.clone(),
         );
+        registry.register(
+            "skep_gateway_tls_handshakes",
+            "TLS handshakes, by what came of them: done, failed, timeout, stopped (the gateway \
+             was) or no_certificate (nobody has one)",
+            self.beginnings.tls_handshakes.clone(),
+        );
     }
 
     pub(crate) fn upgrade(&self, outcome: Outcome) {
@@ -143,12 +156,16 @@ impl GatewayMetrics {
         self.upgrades.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
+    pub(crate) fn tls_handshake(&self, outcome: &'static str) {
+        self.beginnings.tls_handshakes.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
     pub(crate) fn refused(&self, code: &'static str) {
-        self.refusals.get_or_create(&CodeLabels { code }).inc();
+        self.beginnings.refusals.get_or_create(&CodeLabels { code }).inc();
     }
 
     pub(crate) fn dial_failed(&self, why: &'static str) {
-        self.dial_failures.get_or_create(&WhyLabels { why }).inc();
+        self.beginnings.dials.get_or_create(&WhyLabels { why }).inc();
     }
 
     pub(crate) fn dialled(&self, took: Duration) {

@@ -8,12 +8,16 @@ use std::time::Duration;
 pub struct GatewayOptions {
     /// Where clients connect to.
     pub listen: SocketAddr,
+    /// Where clients connect to that speak TLS; `None` for nowhere. At `connections_max` these
+    /// are hung up on without a word: they would have to be greeted first.
+    pub tls_listen: Option<SocketAddr>,
     /// Threads that carry sessions; 0 for one a core.
     pub threads: usize,
     /// Connections of clients at a time; 0 for as many as the file limit allows. More are
     /// answered 503.
     pub connections_max: usize,
-    /// How long a client may take to send the head of a request, or to begin the next one.
+    /// How long a client may take to send the head of a request, or to begin the next one; and for
+    /// its TLS handshake.
     pub header_limit: Duration,
     /// How long a client waits for a session at most, the line and every dial included.
     pub connect_deadline: Duration,
@@ -28,7 +32,7 @@ pub struct GatewayOptions {
     /// A side that takes nothing for this long while there is something for it loses its session;
     /// 0 for never.
     pub stall_max: Duration,
-    /// How long sessions may go on when the gateway stops.
+    /// How long sessions, and requests of a front, may go on when the gateway stops.
     pub drain_limit: Duration,
 }
 
@@ -36,6 +40,7 @@ impl Default for GatewayOptions {
     fn default() -> Self {
         GatewayOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 8_080)),
+            tls_listen: None,
             threads: 0,
             connections_max: 0,
             header_limit: Duration::from_secs(10),

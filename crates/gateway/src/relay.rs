@@ -1,4 +1,4 @@
-//! Carries bytes between two sockets and never looks at them.
+//! Carries bytes between two sockets and never looks at them. The client's may be encrypted.
 //!
 //! Bytes are read into a buffer that belongs to the thread and written on at once. Only what a slow
 //! receiver does not take is kept with the session, and nothing more is read for it meanwhile: at
@@ -9,13 +9,14 @@
 //! would hold a slot for somebody who is gone.
 
 use crate::desk::EndedBy;
+use crate::front::Io;
 use crate::listen::{KEEPALIVE, keep_alive};
 use crate::options::GatewayOptions;
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -29,8 +30,8 @@ thread_local! {
 }
 
 /// Two sockets and what is on its way between them.
-pub(crate) struct Relay {
-    client: TcpStream,
+pub(crate) struct Relay<C> {
+    client: C,
     worker: TcpStream,
     up: Way,
     down: Way,
@@ -59,6 +60,8 @@ struct Way {
     bytes: u64,
     /// Since when the receiver has taken nothing of what is pending.
     stalled: Option<Instant>,
+    /// Whether the receiver's side may still hold back what it has taken, as encryption does.
+    unflushed: bool,
     ended: bool,
 }
 
@@ -71,10 +74,10 @@ enum Step {
     ReceiverBroke,
 }
 
-impl Relay {
+impl<C: Io> Relay<C> {
     /// `early` is what each side has said already.
     pub fn new(
-        client: (TcpStream, Vec<u8>),
+        client: (C, Vec<u8>),
         worker: (TcpStream, Vec<u8>),
         options: &GatewayOptions,
     ) -> Self {
@@ -89,6 +92,11 @@ impl Relay {
         let (worker, down) = (worker.0, Way::starting_with(worker.1));
         let alarm = Box::pin(sleep_until(now + limits.idle.min(limits.duration).min(KEEPALIVE)));
         Relay { client, worker, up, down, limits, began: now, heard: now, alarm, watched: false }
+    }
+
+    /// The client, to be told the end.
+    pub fn client(&mut self) -> &mut C {
+        &mut self.client
     }
 
     /// From client to worker.
@@ -181,8 +189,8 @@ impl Way {
     fn carry(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut TcpStream,
-        to: &mut TcpStream,
+        from: &mut impl Io,
+        to: &mut impl Io,
         buffer: &mut [u8],
         now: Instant,
     ) -> Step {
@@ -198,6 +206,16 @@ impl Way {
                 }
                 continue;
             }
+            if self.unflushed {
+                match Pin::new(&mut *to).poll_flush(cx) {
+                    Poll::Ready(Ok(())) => (self.unflushed, self.stalled) = (false, None),
+                    Poll::Ready(Err(_)) => return Step::ReceiverBroke,
+                    Poll::Pending => {
+                        self.stalled.get_or_insert(now);
+                        return Step::Waiting;
+                    }
+                }
+            }
             if self.ended {
                 return Step::Over;
             }
@@ -210,7 +228,7 @@ impl Way {
                     let read = room.filled();
                     self.bytes += read.len() as u64;
                     match Pin::new(&mut *to).poll_write(cx, read) {
-                        Poll::Ready(Ok(taken)) if taken == read.len() => {}
+                        Poll::Ready(Ok(taken)) if taken == read.len() => self.unflushed = true,
                         Poll::Ready(Ok(taken)) if taken > 0 => {
                             self.pending = read[taken..].to_vec()
                         }
@@ -226,9 +244,77 @@ impl Way {
     fn taken(&mut self, taken: usize) {
         self.sent += taken;
         self.stalled = None;
+        self.unflushed = true;
         if self.sent == self.pending.len() {
             self.pending = Vec::new();
             self.sent = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::task::Waker;
+    use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+
+    /// Takes everything, and lets it go only when it is flushed and may; as encryption does.
+    #[derive(Default)]
+    struct HoldsBack {
+        held: Vec<u8>,
+        gone: Vec<u8>,
+        may: bool,
+    }
+
+    impl AsyncRead for HoldsBack {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for HoldsBack {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.held.extend_from_slice(bytes);
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if !self.may {
+                return Poll::Pending;
+            }
+            let held = std::mem::take(&mut self.held);
+            self.gone.extend_from_slice(&held);
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_receiver_holds_back_is_waited_for_before_more_is_read() {
+        let (mut sender, mut from) = tokio::io::duplex(64);
+        let (mut way, mut to) = (Way::default(), HoldsBack::default());
+        let (mut cx, mut buffer) = (Context::from_waker(Waker::noop()), [0; 64]);
+        let now = Instant::now();
+        sender.write_all(b"one").await.expect("writes");
+        assert!(matches!(way.carry(&mut cx, &mut from, &mut to, &mut buffer, now), Step::Waiting));
+        sender.write_all(b"two").await.expect("writes");
+        assert!(matches!(way.carry(&mut cx, &mut from, &mut to, &mut buffer, now), Step::Waiting));
+        assert_eq!((to.held.as_slice(), way.stalled), (&b"one"[..], Some(now)));
+        to.may = true;
+        drop(sender);
+        assert!(matches!(way.carry(&mut cx, &mut from, &mut to, &mut buffer, now), Step::Over));
+        assert_eq!((to.gone.as_slice(), way.stalled), (&b"onetwo"[..], None));
     }
 }

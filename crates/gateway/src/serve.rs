@@ -4,6 +4,7 @@ use crate::ask;
 use crate::body::{self, Body};
 use crate::desk::{Checkout, Credentials, Desk, Refusal, Seat};
 use crate::dial::{Found, Search};
+use crate::front::{Arrival, Front, Io, Unclaimed};
 use crate::gateway::Shared;
 use crate::handshake::Answer;
 use crate::metrics::{GatewayMetrics, Outcome};
@@ -11,7 +12,9 @@ use crate::outline::{Outline, SESSION};
 use crate::places::Place;
 use crate::query;
 use crate::refusals;
+use crate::rewound::Rewound;
 use crate::session::Session;
+use crate::tls::{self, Agreed, Carried};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
@@ -19,6 +22,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::io;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,6 +33,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// The head of a request, at most; the number of headers is limited to 100 beside it.
@@ -41,23 +47,58 @@ const TURN_AWAY_LIMIT: Duration = Duration::from_secs(1);
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// A connection that another thread has accepted.
-pub(crate) type HandedOver = (std::net::TcpStream, SocketAddr, Place);
+pub(crate) struct HandedOver {
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    encrypted: bool,
+    place: Place,
+}
+
+/// A connection that was accepted here.
+struct Accepted {
+    stream: TcpStream,
+    peer: SocketAddr,
+    encrypted: bool,
+}
+
+/// What one thread listens on.
+pub(crate) struct Listeners {
+    pub plain: TcpListener,
+    pub encrypted: Option<TcpListener>,
+}
 
 /// What one thread serves with.
-pub(crate) struct Server<D: Desk> {
-    pub shared: Arc<Shared<D>>,
+pub(crate) struct Server<D: Desk, F: Front> {
+    pub shared: Arc<Shared<D, F>>,
     /// Its number.
     pub thread: usize,
     /// The other threads, itself among them.
     pub threads: Vec<Sender<HandedOver>>,
+    /// Cancelled when nothing new may begin; this thread's own, as connections wait for it.
+    pub stop: CancellationToken,
     /// Cancelled when nothing may go on any longer; this thread's own, because sessions look at it
     /// all the time.
     pub cut: CancellationToken,
 }
 
-impl<D: Desk> Server<D> {
+impl Listeners {
+    /// The next connection, whichever port it comes to; neither makes the other wait.
+    async fn accept(&self) -> io::Result<Accepted> {
+        let Some(encrypted) = &self.encrypted else {
+            let (stream, peer) = self.plain.accept().await?;
+            return Ok(Accepted { stream, peer, encrypted: false });
+        };
+        let ((stream, peer), encrypted) = tokio::select! {
+            accepted = self.plain.accept() => (accepted?, false),
+            accepted = encrypted.accept() => (accepted?, true),
+        };
+        Ok(Accepted { stream, peer, encrypted })
+    }
+}
+
+impl<D: Desk, F: Front> Server<D, F> {
     /// Takes connections until the gateway stops; ends when all of them and their sessions have.
-    pub async fn run(self, listener: TcpListener, mut handed_over: Receiver<HandedOver>) {
+    pub async fn run(self, listeners: Listeners, mut handed_over: Receiver<HandedOver>) {
         let server = Arc::new(self);
         let mut connections = JoinSet::new();
         let mut turned_away = JoinSet::new();
@@ -67,12 +108,13 @@ impl<D: Desk> Server<D> {
             let accepted = tokio::select! {
                 biased;
                 () = server.shared.stop.cancelled() => break,
-                Some((stream, peer, place)) = handed_over.recv() => {
-                    TcpStream::from_std(stream).map(|stream| (stream, peer, Some(place)))
+                Some(HandedOver { stream, peer, encrypted, place }) = handed_over.recv() => {
+                    let stream = TcpStream::from_std(stream);
+                    stream.map(|stream| (Accepted { stream, peer, encrypted }, Some(place)))
                 }
-                accepted = listener.accept() => accepted.map(|(stream, peer)| (stream, peer, None)),
+                accepted = listeners.accept() => accepted.map(|accepted| (accepted, None)),
             };
-            let (stream, peer, place) = match accepted {
+            let (accepted, place) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -81,19 +123,27 @@ impl<D: Desk> Server<D> {
                 }
             };
             match place.or_else(|| server.shared.places.take(server.thread)) {
-                Some(place) if place.thread() == server.thread => {
-                    connections.spawn(server.clone().connection(stream, peer, place));
+                Some(place) if place.thread() != server.thread => server.hand_over(accepted, place),
+                Some(place) => {
+                    let Accepted { stream, peer, encrypted } = accepted;
+                    let server = server.clone();
+                    if encrypted {
+                        connections.spawn(server.encrypted(stream, peer, place));
+                    } else {
+                        connections.spawn(server.plain(stream, peer, place));
+                    }
                 }
-                Some(place) => server.hand_over(stream, peer, place),
-                None if turned_away.len() < TURNED_AWAY_MAX => {
+                None if accepted.encrypted || turned_away.len() < TURNED_AWAY_MAX => {
                     let refusal = refusals::connections_max(server.shared.places.max());
                     server.shared.metrics.refused(refusal.code);
-                    turned_away.spawn(turn_away(stream, refusal));
+                    if !accepted.encrypted {
+                        turned_away.spawn(turn_away(accepted.stream, refusal));
+                    }
                 }
                 None => {}
             }
         }
-        drop(listener);
+        drop(listeners);
         server.shared.sessions.close();
         server.cut.cancelled().await;
         let finished = async { while connections.join_next().await.is_some() {} };
@@ -103,22 +153,88 @@ impl<D: Desk> Server<D> {
         server.shared.sessions.wait().await;
     }
 
-    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, place: Place) {
+    fn hand_over(&self, accepted: Accepted, place: Place) {
         let thread = place.thread();
+        let Accepted { stream, peer, encrypted } = accepted;
         let Ok(stream) = stream.into_std() else { return };
+        let handed_over = HandedOver { stream, peer, encrypted, place };
         // A thread with that many waiting has other trouble; the client may try again.
-        if self.threads[thread].try_send((stream, peer, place)).is_err() {
+        if self.threads[thread].try_send(handed_over).is_err() {
             tracing::warn!(thread, "a connection was dropped: the thread for it is too far behind");
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place) {
+    async fn plain(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place) {
+        if !self.shared.front.is_needed() {
+            return self.sessions::<TcpStream, _>(stream, peer, place, true).await;
+        }
+        let Ok(local) = stream.local_addr() else { return };
+        let agreed = Agreed { http2: false, server_name: None };
+        let arrival = self.arrival(stream, (peer, local), agreed, false);
+        self.front_first(arrival, place).await;
+    }
+
+    async fn encrypted(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place) {
+        let Ok(local) = stream.local_addr() else { return };
+        let Shared { front, options, metrics, .. } = &*self.shared;
+        let limits = (options.header_limit, &self.stop);
+        let Some(stream) = tls::accept(stream, peer, front.tls(), limits, metrics).await else {
+            return;
+        };
+        let agreed = tls::agreed(&stream);
+        if !front.is_needed() && !agreed.http2 {
+            return self.sessions::<TlsStream<TcpStream>, _>(stream, peer, place, true).await;
+        }
+        let arrival = self.arrival(stream, (peer, local), agreed, true);
+        self.front_first(arrival, place).await;
+    }
+
+    fn arrival<S>(
+        &self,
+        stream: S,
+        (peer, local): (SocketAddr, SocketAddr),
+        agreed: Agreed,
+        encrypted: bool,
+    ) -> Arrival<S> {
+        let Agreed { http2, server_name } = agreed;
+        let (thread, stop, cut) = (self.thread, self.stop.clone(), self.cut.clone());
+        Arrival { stream, peer, local, thread, encrypted, http2, server_name, stop, cut }
+    }
+
+    /// What the front does not want is for the sessions: one request, because the next one on the
+    /// same connection may be the front's again.
+    async fn front_first<S: Carried>(self: Arc<Self>, arrival: Arrival<S>, place: Place) {
+        let peer = arrival.peer;
+        let served = self.shared.front.serve(arrival);
+        // Boxed, so that a request for the sessions does not keep the room that the front needed.
+        let served = Box::pin(self.shared.sessions.track_future(served));
+        if let Some(Unclaimed { stream, read }) = served.await {
+            let stream = Rewound::new(stream, read);
+            self.sessions::<S, _>(stream, peer, place, false).await;
+        }
+    }
+
+    /// Serves requests for sessions, over a connection of kind `C`.
+    async fn sessions<C: Carried, S: Io>(
+        self: Arc<Self>,
+        stream: S,
+        peer: SocketAddr,
+        place: Place,
+        keep_alive: bool,
+    ) {
         let place = Arc::new(place);
         let server = self.clone();
         let service = service_fn(move |request| {
             let (server, place) = (server.clone(), place.clone());
             // Boxed, so that a session does not keep the room that finding its worker needed.
-            Box::pin(async move { Ok::<_, Infallible>(server.answer(request, peer, place).await) })
+            Box::pin(async move {
+                let mut response = server.answer::<C>(request, peer, place).await;
+                if !keep_alive && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                Ok::<_, Infallible>(response)
+            })
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -139,7 +255,7 @@ impl<D: Desk> Server<D> {
         }
     }
 
-    async fn answer(
+    async fn answer<C: Carried>(
         &self,
         request: Request<Incoming>,
         peer: SocketAddr,
@@ -153,7 +269,7 @@ impl<D: Desk> Server<D> {
         let answered = match checked {
             Err(refusal) => Err(refusal),
             Ok(()) if stopping => Err(refusals::stopping()),
-            Ok(()) if upgrade => self.upgrade(request, peer, place).await,
+            Ok(()) if upgrade => self.upgrade::<C>(request, peer, place).await,
             Ok(()) => Ok(self.shared.desk.plain(request, peer).await),
         };
         answered.unwrap_or_else(|refusal| {
@@ -163,7 +279,7 @@ impl<D: Desk> Server<D> {
         })
     }
 
-    async fn upgrade(
+    async fn upgrade<C: Carried>(
         &self,
         mut request: Request<Incoming>,
         peer: SocketAddr,
@@ -198,6 +314,7 @@ impl<D: Desk> Server<D> {
                 let session = Session {
                     seat,
                     client,
+                    carried_by: PhantomData::<fn() -> C>,
                     worker: (stream, early),
                     place,
                     cut: self.cut.clone(),
@@ -266,7 +383,7 @@ async fn turn_away(mut stream: TcpStream, refusal: Refusal) {
         stream.shutdown().await?;
         let mut ignored = [0; 1_024];
         while stream.read(&mut ignored).await? > 0 {}
-        std::io::Result::Ok(())
+        io::Result::Ok(())
     };
     // Whoever does not hang up by then is hung up on.
     let _ = timeout(TURN_AWAY_LIMIT, answer).await;

@@ -1,7 +1,7 @@
 //! A gateway in this process, workers of every character, and clients over raw sockets.
 
 use crate::desk::Book;
-use skep_gateway::{Closed, Gateway, GatewayError, GatewayMetrics, GatewayOptions};
+use skep_gateway::{Closed, Front, Gateway, GatewayError, GatewayMetrics, GatewayOptions};
 use skep_testkit::{PATIENCE, eventually};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Scene {
     pub book: Book,
     pub address: SocketAddr,
+    pub tls_address: Option<SocketAddr>,
     pub metrics: GatewayMetrics,
     pub stop: CancellationToken,
     running: Option<JoinHandle<Result<(), GatewayError>>>,
@@ -25,6 +26,11 @@ impl Scene {
 
     /// A gateway whose options differ from the usual ones.
     pub fn with(change: impl FnOnce(&mut GatewayOptions)) -> Self {
+        Self::with_front((), change)
+    }
+
+    /// One with a front before it.
+    pub fn with_front(front: impl Front, change: impl FnOnce(&mut GatewayOptions)) -> Self {
         let mut options = GatewayOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             threads: 2,
@@ -32,15 +38,15 @@ impl Scene {
         };
         change(&mut options);
         let (book, metrics) = (Book::default(), GatewayMetrics::default());
-        let gateway = Gateway::bind(options, book.clone(), metrics.clone()).expect("binds");
-        let address = gateway.address();
+        let gateway = Gateway::bind(options, book.clone(), front, metrics.clone()).expect("binds");
+        let (address, tls_address) = (gateway.address(), gateway.tls_address());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(gateway.run(stopped))
         });
-        Scene { book, address, metrics, stop, running: Some(running) }
+        Scene { book, address, tls_address, metrics, stop, running: Some(running) }
     }
 
     /// With one worker that echoes.
@@ -209,7 +215,7 @@ pub fn says(text: &'static str) -> impl Fn(TcpStream, String) {
     }
 }
 
-fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -84,7 +84,7 @@ fn a_port_is_not_shared_with_another_gateway() {
     use skep_gateway::{Gateway, GatewayMetrics, GatewayOptions};
     let scene = Scene::new();
     let options = GatewayOptions { listen: scene.address, ..GatewayOptions::default() };
-    let second = Gateway::bind(options, Book::default(), GatewayMetrics::default());
+    let second = Gateway::bind(options, Book::default(), (), GatewayMetrics::default());
     let error = second.err().expect("it is taken").to_string();
     assert!(
         error.starts_with(&format!("the gateway cannot listen on {}", scene.address)),

@@ -1,0 +1,44 @@
+//! A reverse proxy for ordinary services: host and path prefix to a group of upstreams.
+
+mod answer;
+mod attempt;
+mod carry;
+mod client;
+mod compile;
+mod h2;
+mod health;
+mod http1;
+mod moment;
+mod network;
+mod options;
+mod plan;
+mod pool;
+mod proxy;
+mod rate;
+mod record;
+mod refusal;
+mod request_id;
+mod route;
+mod rules;
+mod service;
+pub mod spec;
+pub mod store;
+mod tally;
+mod target;
+pub mod tls;
+mod tunnel;
+mod upstream;
+mod view;
+mod watch;
+mod workers;
+
+pub use client::Io;
+pub use h2::{H2Limits, serve_h2};
+pub use network::{BadNetwork, Network};
+pub use options::ProxyOptions;
+pub use proxy::{Arrival, Parts, Proxy, Unclaimed};
+pub use record::{Event, Journal, Record};
+pub use refusal::{Refusal, RefusalCode, codes};
+pub use service::run;
+pub use view::{Question, RouteView, Second, UpstreamView, Verdict};
+pub use workers::{NoSeat, Seat, Seating, Workers};
