@@ -3,6 +3,9 @@
 //! Each is a program in `src/bin`, run by `cargo xtask bench NAME`. With `--json` it prints one
 //! [`Report`]; it ends with 0 only if the report is ok.
 
+pub mod peers;
+pub mod wrk;
+
 use skep::report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,15 +7,15 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use skep::bench::median;
 use skep::report::Report;
-use skep_benches::resident_kb;
-use skep_testkit::{Browser, Folder, Node, Process, free_port, programs};
+use skep_benches::{peers, resident_kb, wrk};
+use skep_testkit::{Browser, Folder, Node};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 const ROUNDS: usize = 5;
-const SECONDS: &str = "4s";
-const CONNECTIONS: &str = "64";
+const SECONDS: u32 = 4;
+const CONNECTIONS: usize = 64;
 const IDLE: usize = 10_000;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -42,22 +42,9 @@ fn main() -> Outcome<ExitCode> {
 
 /// Takes turns, so that whatever else the machine does meets both.
 fn against_nginx(folder: &Folder, report: &mut Report) -> Outcome<()> {
-    let port = free_port();
-    let config = format!(
-        "daemon off; worker_processes auto; pid {0}/nginx.pid; error_log stderr;
-         events {{ worker_connections 4096; }}
-         http {{ access_log off; client_body_temp_path {0}; proxy_temp_path {0};
-                 fastcgi_temp_path {0}; uwsgi_temp_path {0}; scgi_temp_path {0};
-                 server {{ listen 127.0.0.1:{port} reuseport;
-                           location / {{ return 200 '{{\"status\":\"healthy\"}}'; }} }} }}",
-        folder.path().display()
-    );
-    let path = folder.join("nginx.conf");
-    std::fs::write(&path, config)?;
-    let mut nginx = Command::new(programs::require("nginx"));
-    nginx.arg("-c").arg(&path).args(["-e", "stderr"]);
-    let nginx = Process::start("nginx", &nginx, "QUIT");
-    let peer = format!("http://127.0.0.1:{port}/health");
+    let locations = "location / { return 200 '{\"status\":\"healthy\"}'; }";
+    let nginx = peers::nginx(folder, "", locations)?;
+    let peer = format!("http://{}/health", nginx.address);
     skep_testkit::eventually("nginx answers", || skep_testkit::http::get(&peer).ok());
 
     let node = Node::start(&skep_benches::skep(), &folder.join("data"), &[]);
@@ -65,12 +52,12 @@ fn against_nginx(folder: &Folder, report: &mut Report) -> Outcome<()> {
     let (mut ratios, mut rates, mut slow, mut peer_slow) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let (peer_rate, peer_p99) = load(&peer)?;
-        let (rate, p99) = load(&own)?;
-        ratios.push(rate / peer_rate);
-        rates.push(rate);
-        slow.push(p99);
-        peer_slow.push(p99 / peer_p99);
+        let other = wrk::load(&peer, CONNECTIONS, SECONDS)?;
+        let load = wrk::load(&own, CONNECTIONS, SECONDS)?;
+        ratios.push(load.rate / other.rate);
+        rates.push(load.rate);
+        slow.push(load.p99_ms);
+        peer_slow.push(load.p99_ms / other.p99_ms);
     }
     report.figure("requests_ratio_to_nginx", median(ratios));
     report.figure("requests_per_second", median(rates));
@@ -82,32 +69,6 @@ fn against_nginx(folder: &Folder, report: &mut Report) -> Outcome<()> {
     // Its own way to stop, which ends the workers too.
     drop(nginx);
     Ok(())
-}
-
-/// Requests a second, and the time within which 99 of 100 were answered.
-fn load(url: &str) -> Outcome<(f64, f64)> {
-    let output = Command::new(programs::require("wrk"))
-        .args(["-t1", "-c", CONNECTIONS, "-d", SECONDS, "--latency", url])
-        .output()?;
-    let text = String::from_utf8(output.stdout)?;
-    let after = |label: &str| {
-        let line = text.lines().find_map(|line| line.trim().strip_prefix(label));
-        line.map(|rest| rest.trim().to_owned())
-            .ok_or(format!("wrk said nothing of {label}: {text}"))
-    };
-    if text.contains("Non-2xx") {
-        return Err(format!("not every answer was a good one: {text}").into());
-    }
-    let rate: f64 = after("Requests/sec:")?.parse()?;
-    let p99 = after("99%")?;
-    let unit = p99.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let number: f64 = p99[..p99.len() - unit.len()].parse()?;
-    let ms = match unit {
-        "us" => number / 1e3,
-        "ms" => number,
-        _ => number * 1e3,
-    };
-    Ok((rate, ms))
 }
 
 fn idle_connections(folder: &Folder, report: &mut Report) -> Outcome<()> {

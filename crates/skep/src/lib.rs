@@ -39,5 +39,6 @@ pub mod http;
 pub mod logging;
 pub mod node;
 pub mod report;
+pub mod routes;
 pub mod settings;
 pub mod work;

@@ -3,8 +3,8 @@
 use crate::Outcome;
 use crate::load::RESULT;
 use serde_json::Value;
-use skep_testkit::{Folder, Node, Process, eventually, free_port, http, programs};
-use std::net::TcpStream;
+use skep_benches::peers::{self, Peer};
+use skep_testkit::{Folder, Node, Process, http};
 use std::process::Command;
 
 /// Everything that runs while it is measured.
@@ -24,7 +24,7 @@ pub struct Route {
 
 /// A program between client and worker.
 pub enum Proxy {
-    Peer(Process),
+    Peer(Peer),
     Product(Box<Product>),
 }
 
@@ -49,14 +49,11 @@ impl std::ops::Deref for Product {
 impl Proxy {
     fn pid(&self) -> i32 {
         match self {
-            Proxy::Peer(process) => process.pid(),
+            Proxy::Peer(peer) => peer.process.pid(),
             Proxy::Product(product) => product.node.process().pid(),
         }
     }
 }
-
-/// The unit in which Linux tells what a process has computed, on every machine.
-const TICKS_A_SECOND: f64 = 100.0;
 
 /// Names of the routes, in the order of a table's columns.
 pub const DIRECT: &str = "direct";
@@ -112,31 +109,12 @@ impl Route {
 
     /// Seconds that the proxy and its children have computed.
     pub fn cpu_seconds(&self) -> Outcome<f64> {
-        let mut ticks = 0.0;
-        for pid in self.pids()? {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-            let fields = stat.rsplit_once(')').ok_or("no name")?.1;
-            let fields: Vec<&str> = fields.split_whitespace().collect();
-            ticks += fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-        }
-        Ok(ticks / TICKS_A_SECOND)
+        self.proxy.as_ref().map_or(Ok(0.0), |proxy| peers::cpu_seconds(proxy.pid()))
     }
 
     /// Memory of the proxy and its children, in kilobytes of a thousand bytes.
     pub fn resident_kb(&self) -> Outcome<f64> {
-        let each = self.pids()?.into_iter().map(skep_benches::resident_kb);
-        each.sum()
-    }
-
-    fn pids(&self) -> Outcome<Vec<i32>> {
-        let Some(proxy) = &self.proxy else { return Ok(Vec::new()) };
-        let pid = proxy.pid();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-        let mut pids = vec![pid];
-        for child in children.split_whitespace() {
-            pids.push(child.parse()?);
-        }
-        Ok(pids)
+        self.proxy.as_ref().map_or(Ok(0.0), |proxy| peers::resident_kb(proxy.pid()))
     }
 }
 
@@ -151,44 +129,17 @@ fn listening(process: &Process) -> String {
 }
 
 fn nginx(folder: &Folder, worker: &str) -> Outcome<Route> {
-    let port = free_port();
-    let config = format!(
-        "daemon off; worker_processes auto; pid {0}/nginx.pid; error_log stderr;
-         worker_rlimit_nofile 20000;
-         events {{ worker_connections 8192; }}
-         http {{ access_log off; client_body_temp_path {0}; proxy_temp_path {0};
-                 fastcgi_temp_path {0}; uwsgi_temp_path {0}; scgi_temp_path {0};
-                 server {{ listen 127.0.0.1:{port} reuseport backlog=4096;
-                           location / {{ proxy_pass http://{worker};
-                                         proxy_http_version 1.1;
-                                         proxy_set_header Upgrade $http_upgrade;
-                                         proxy_set_header Connection upgrade;
-                                         proxy_read_timeout 1h; proxy_send_timeout 1h;
-                           }} }} }}",
-        folder.path().display()
+    let location = format!(
+        "location / {{ proxy_pass http://{worker}; proxy_http_version 1.1;
+                       proxy_set_header Upgrade $http_upgrade;
+                       proxy_set_header Connection upgrade;
+                       proxy_read_timeout 1h; proxy_send_timeout 1h; }}"
     );
-    let path = folder.join("nginx.conf");
-    std::fs::write(&path, config)?;
-    let mut command = Command::new(programs::require("nginx"));
-    command.arg("-c").arg(&path).args(["-e", "stderr"]);
-    route(NGINX, port, Process::start("nginx", &command, "QUIT"))
+    Ok(route(NGINX, peers::nginx(folder, "", &location)?))
 }
 
 fn haproxy(folder: &Folder, worker: &str) -> Outcome<Route> {
-    let port = free_port();
-    let config = format!(
-        "global\n  maxconn 8192\n\
-         defaults\n  mode http\n  timeout connect 10s\n  timeout client 1h\n  timeout server 1h\n  \
-         timeout tunnel 1h\n  timeout http-request 10s\n\
-         frontend clients\n  bind 127.0.0.1:{port} backlog 4096\n  option forwardfor\n  \
-         default_backend workers\n\
-         backend workers\n  server worker {worker}\n"
-    );
-    let path = folder.join("haproxy.cfg");
-    std::fs::write(&path, config)?;
-    let mut command = Command::new(programs::require("haproxy"));
-    command.arg("-db").arg("-f").arg(&path);
-    route(HAPROXY, port, Process::start("haproxy", &command, "TERM"))
+    Ok(route(HAPROXY, peers::haproxy(folder, "option forwardfor", "", &[worker])?))
 }
 
 /// A node with these settings; the program was built beside this one.
@@ -238,8 +189,7 @@ pub fn gateway(name: &'static str, workers: &[&str], agreed: bool) -> Outcome<Ro
     Ok(Route { name, address, proxy: Some(Proxy::Product(Box::new(product))) })
 }
 
-fn route(name: &'static str, port: u16, proxy: Process) -> Outcome<Route> {
-    let address = format!("127.0.0.1:{port}");
-    eventually(name, || TcpStream::connect(&address).ok());
-    Ok(Route { name, address, proxy: Some(Proxy::Peer(proxy)) })
+fn route(name: &'static str, peer: Peer) -> Route {
+    let address = peer.address.clone();
+    Route { name, address, proxy: Some(Proxy::Peer(peer)) }
 }

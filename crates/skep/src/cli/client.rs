@@ -1,11 +1,12 @@
 //! Talking to a node over HTTP.
 
+use super::events::Events;
 use super::{CliError, Exit};
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, StatusCode, Uri};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
@@ -106,12 +107,42 @@ impl NodeArgs {
         Ok(body)
     }
 
+    /// Listens to the server-sent events of `path`, which go on until one side ends them.
+    pub async fn listen(&self, path: &str) -> Result<Events, CliError> {
+        let opening = self.open(Method::GET, path, None);
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, opening)
+            .await
+            .unwrap_or_else(|_| Err(self.too_slow()))?;
+        let status = answer.status();
+        if !status.is_success() {
+            let reading = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
+            let body = tokio::time::timeout(ANSWER_TIMEOUT, reading).await;
+            let body = body.map_err(|_| self.too_slow())?;
+            let body = body.map_err(|error| self.unreachable(error.as_ref()))?.to_bytes();
+            return Err(self.refusal(status, &body));
+        }
+        Ok(Events::new(answer.into_body(), self.clone()))
+    }
+
     async fn send(
         &self,
         method: Method,
         path: &str,
         body: Option<(&'static str, Bytes)>,
     ) -> Result<(StatusCode, Bytes), CliError> {
+        let answer = self.open(method, path, body).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| self.unreachable(error.as_ref()))?;
+        Ok((status, body.to_bytes()))
+    }
+
+    async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<Response<Incoming>, CliError> {
         let mut request = Request::builder()
             .method(method)
             .uri(self.uri(path)?)
@@ -143,11 +174,7 @@ impl NodeArgs {
         } else {
             HttpClient::builder(TokioExecutor::new()).build_http().request(request).await
         };
-        let answer = answer.map_err(|error| self.unreachable(&error))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| self.unreachable(error.as_ref()))?;
-        Ok((status, body.to_bytes()))
+        answer.map_err(|error| self.unreachable(&error))
     }
 
     fn uri(&self, path: &str) -> Result<Uri, CliError> {
@@ -164,7 +191,7 @@ impl NodeArgs {
         CliError::new(Exit::Usage, message)
     }
 
-    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> CliError {
+    pub(super) fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> CliError {
         let mut cause = error.to_string();
         let mut next = error.source();
         while let Some(inner) = next {
@@ -201,7 +228,7 @@ impl NodeArgs {
     }
 
     /// The address without what somebody may have put before an `@`.
-    fn shown_url(&self) -> String {
+    pub(super) fn shown_url(&self) -> String {
         let scheme = self.url.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
         match self.url.rsplit_once('@') {
             Some((_, host)) => format!("{}{host}", scheme.unwrap_or_default()),

@@ -1,6 +1,7 @@
 //! How the program ends.
 
 use crate::node::{BadCertificate, Exposed, StoreEnded};
+use crate::routes::BadRoutes;
 use crate::settings::Invalid;
 use skep_store::{MigrateError, StoreError};
 use std::fmt;
@@ -83,7 +84,7 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<StoreEnded>() {
         return Some(Exit::Bug);
     }
-    if cause.is::<Exposed>() || cause.is::<BadCertificate>() {
+    if cause.is::<Exposed>() || cause.is::<BadCertificate>() || cause.is::<BadRoutes>() {
         return Some(Exit::Usage);
     }
     let migration = cause.downcast_ref::<MigrateError>().map(exit_of_migration);

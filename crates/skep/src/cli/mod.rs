@@ -9,6 +9,7 @@ mod client;
 mod completions;
 mod config;
 mod doctor;
+mod events;
 mod exit;
 mod explain;
 mod keys;
@@ -18,6 +19,7 @@ mod nodes;
 mod output;
 mod polls;
 mod pools;
+mod routes;
 mod serve;
 mod sessions;
 mod settings_args;
@@ -98,6 +100,9 @@ pub enum Verb {
     /// Add endpoints, and look at who polls them and what came of it
     #[command(subcommand)]
     Polls(polls::PollsVerb),
+    /// Look at the routes of the proxy, what goes over them, and change them
+    #[command(subcommand)]
+    Routes(routes::RoutesVerb),
     /// Keep a worker program that wears out alive, registered and fresh
     Worker(Box<worker::WorkerArgs>),
     /// Look at the workers that serve sessions, drain and remove them
@@ -152,6 +157,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Access(arguments) => access::run(&arguments, output),
         Verb::Pools(verb) => pools::run(&verb, output),
         Verb::Polls(verb) => polls::run(&verb, output),
+        Verb::Routes(verb) => routes::run(&verb, output),
         Verb::Worker(arguments) => worker::run(&arguments),
         Verb::Workers(arguments) => workers::run(&arguments, output),
         Verb::Sessions(arguments) => sessions::run(&arguments, output),

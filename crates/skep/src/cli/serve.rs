@@ -1,7 +1,7 @@
 //! `skep serve`: a node until it is told to stop.
 
 use super::exit::exit_of;
-use super::signals::Signals;
+use super::signals::{Signals, hangups};
 use super::{CliError, Exit, SettingsArgs, output};
 use crate::logging;
 use crate::node::{Cause, Failure, Node, Shared};
@@ -18,7 +18,8 @@ Examples:
   skep serve --database postgres://skep@db/skep --coordination redis://cache
   skep serve --config /etc/skep.toml --set log.format=json
 
-Ctrl-C or SIGTERM lets requests in progress finish and stops; a second one ends at once.";
+Ctrl-C or SIGTERM lets requests in progress finish and stops; a second one ends at once. SIGHUP
+reads the routes of the file again.";
 
 /// How long the database may take to tidy up; what it leaves is done at the next start.
 const CLOSE_LIMIT: Duration = Duration::from_secs(30);
@@ -53,7 +54,7 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, CliError> {
 }
 
 async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
-    let mut signals = Signals::new()?;
+    let (mut signals, mut hangups) = (Signals::new()?, hangups()?);
     let stores = Stores::open(&loaded.settings.store_options())?;
     let format = loaded.settings.log.format;
     let node = Node::start(loaded.settings, stores.clone(), Arc::new(BootClock)).await;
@@ -67,6 +68,10 @@ async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
             () = becomes_ready(&shared), if !told => {
                 told = true;
                 say_ready(format, started);
+            }
+            Some(()) = hangups.recv() => {
+                tracing::info!("SIGHUP: the routes are read again");
+                shared.routes.want_reload();
             }
             name = signals.next() => {
                 tracing::info!("{name}: stopping; once more ends at once");
@@ -129,6 +134,10 @@ fn announce(shared: &Shared, format: LogFormat) {
         Some(address) => format!("ws://{address}/"),
         None => "off".to_owned(),
     };
+    let encrypted = match shared.gateway_tls_address.get() {
+        Some(address) => format!("https://{address}/"),
+        None => "off".to_owned(),
+    };
     let scheme = if shared.certificate.is_some() { "https" } else { "http" };
     output::line(&format!(
         "skep {} runs as {}\n  \
@@ -136,6 +145,7 @@ fn announce(shared: &Shared, format: LogFormat) {
          API           {scheme}://{address}/api/v1\n  \
          metrics       {scheme}://{address}/metrics\n  \
          gateway       {gateway}\n  \
+         gateway, TLS  {encrypted}\n  \
          data          {data}\n  \
          database      {database}\n  \
          coordination  {coordination}",

@@ -51,7 +51,8 @@ impl SettingsArgs {
             None if Path::new(DEFAULT_FILE).exists() => {
                 layers.add_file(Path::new(DEFAULT_FILE), &known);
             }
-            None => {}
+            // It may come later: routes are read from it again.
+            None => layers.file = Some(PathBuf::from(DEFAULT_FILE)),
         }
         layers.add_own_environment(&known);
         for assignment in &self.set {

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM, for programs that stop in good order.
+//! Ctrl-C and SIGTERM, for programs that stop in good order; SIGHUP, for those that read their
+//! settings again.
 
 use super::{CliError, Exit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -9,14 +10,19 @@ pub struct Signals {
     terminate: Signal,
 }
 
+fn listen(kind: SignalKind) -> Result<Signal, CliError> {
+    signal(kind)
+        .map_err(|error| CliError::new(Exit::System, format!("cannot listen for signals: {error}")))
+}
+
+/// SIGHUP, which does not end the program by itself from now on.
+pub fn hangups() -> Result<Signal, CliError> {
+    listen(SignalKind::hangup())
+}
+
 impl Signals {
     /// Listens from now on; neither ends the program by itself any more.
     pub fn new() -> Result<Self, CliError> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| {
-                CliError::new(Exit::System, format!("cannot listen for signals: {error}"))
-            })
-        };
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

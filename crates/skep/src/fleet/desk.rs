@@ -3,6 +3,7 @@
 use crate::access::{Caller, Who};
 use crate::http::{admit_session, gateway_router, refused_code};
 use crate::node::{Shared, State};
+use crate::routes::NodeFront;
 use crate::settings::GatewaySettings;
 use axum::response::IntoResponse;
 use http_body_util::BodyExt;
@@ -37,11 +38,12 @@ pub struct NodeSeat {
 }
 
 /// Listens. Where no address was asked for and the usual one is taken, any will do.
-pub fn bind_gateway(shared: &Arc<Shared>) -> Result<Gateway<NodeDesk>, GatewayError> {
+pub fn bind_gateway(shared: &Arc<Shared>) -> Result<Gateway<NodeDesk, NodeFront>, GatewayError> {
     let settings = &shared.settings.gateway;
     let bind = |listen: SocketAddr| {
         let desk = NodeDesk { shared: shared.clone(), plain: gateway_router(shared) };
-        Gateway::bind(settings.options(listen), desk, shared.gateway_metrics().clone())
+        let front = NodeFront(shared.routes.clone());
+        Gateway::bind(settings.options(listen), desk, front, shared.gateway_metrics().clone())
     };
     let Some(wanted) = settings.listen else {
         let usual = GatewaySettings::LISTEN_DEFAULT;
@@ -57,7 +59,7 @@ pub fn bind_gateway(shared: &Arc<Shared>) -> Result<Gateway<NodeDesk>, GatewayEr
 /// Serves clients while the node lives.
 pub async fn run_gateway(
     shared: Arc<Shared>,
-    gateway: Gateway<NodeDesk>,
+    gateway: Gateway<NodeDesk, NodeFront>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let stopping = async {

@@ -4,10 +4,10 @@ use super::problem::{self, Code, Problem};
 use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex, redact};
 use crate::node::{Shared, panic_message};
 use crate::settings::{ByteSize, Value};
-use crate::work::AccessEntry;
+use crate::work::{AccessEntry, PATH_BYTES_MAX};
 use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -38,9 +38,6 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
 /// The largest body of a route that anybody may ask for: whoever is not known does not get much
 /// memory.
 const PUBLIC_BODY_BYTES_MAX: u64 = 16 << 10;
-
-/// So much of a path goes to the log.
-const LOGGED_PATH_BYTES_MAX: usize = 512;
 
 /// So much of a refused body is read, and for so long.
 const READ_AWAY_BYTES_MAX: usize = 1 << 20;
@@ -127,6 +124,7 @@ pub async fn guard(
         }
         _ => None,
     };
+    let told = access_log.map(|_| Told::of(&request));
     let mut response = match admitted {
         Err(problem) => {
             read_away(request).await;
@@ -148,7 +146,7 @@ pub async fn guard(
     drop(in_flight);
     shared.traffic.count(known_method(&method), route.unwrap_or("-"), status, took);
     if shared.settings.log.access || access_log.is_some() {
-        let end = uri.path().floor_char_boundary(LOGGED_PATH_BYTES_MAX);
+        let end = uri.path().floor_char_boundary(PATH_BYTES_MAX);
         let (path, actor) = (redact(&uri.path()[..end]), actor.as_deref().unwrap_or("-"));
         let path = &*path;
         if shared.settings.log.access {
@@ -157,23 +155,55 @@ pub async fn guard(
                 target: "skep::access", %method, path, status, %ms, %address, id, actor, "request"
             );
         }
-        if let Some(log) = access_log {
-            log.push_or_drop(AccessEntry {
-                id: 0,
+        if let (Some(log), Some(told)) = (access_log, told) {
+            log.note(AccessEntry {
                 at_ms: now_ms(),
-                node: shared.name.to_string(),
-                method: known_method(&method).to_owned(),
+                host: told.host,
+                method: known_method(&method).into(),
                 path: path.to_owned(),
                 status: i64::from(status),
                 duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
                 address: address.to_string(),
                 actor: actor.to_owned(),
                 request_id: id.clone(),
+                bytes_in: told.bytes_in,
+                bytes_out: known_length(response.body()),
+                protocol: told.protocol.into(),
+                ..AccessEntry::default()
             });
         }
     }
     add_headers(&mut response, &id);
     response
+}
+
+/// What a request's head says for the access log, taken before the route has the request.
+struct Told {
+    host: String,
+    bytes_in: i64,
+    protocol: &'static str,
+}
+
+impl Told {
+    fn of(request: &Request) -> Self {
+        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let host = text(header::HOST).or(request.uri().host()).unwrap_or_default();
+        Told {
+            host: redact(host).to_ascii_lowercase(),
+            bytes_in: known_length(request.body()),
+            protocol: match request.version() {
+                Version::HTTP_09 | Version::HTTP_10 => "1.0",
+                Version::HTTP_2 => "2",
+                _ => "1.1",
+            },
+        }
+    }
+}
+
+/// A body's length, as far as it is known before it has passed.
+fn known_length(body: &Body) -> i64 {
+    let exact = axum::body::HttpBody::size_hint(body).exact();
+    exact.and_then(|length| i64::try_from(length).ok()).unwrap_or(0)
 }
 
 /// Probes, scrapes, heartbeats and the dashboard's own files would fill the access log with what

@@ -43,15 +43,19 @@ codes! {
     E_CONNECT_DEADLINE 504 "No worker answered in time";
     E_CROSS_SITE 403 "The request comes from another site";
     E_CSRF 403 "The page's token is missing or wrong";
+    E_ENCODING_UNSUPPORTED 501 "The body's encoding is not known";
     E_ENDPOINTS_MAX 409 "There are as many endpoints as there may be";
     E_ENDPOINT_CHANGED 409 "Somebody else has changed the endpoint";
     E_ENDPOINT_EXISTS 409 "There is an endpoint with this id";
     E_ENDPOINT_INVALID 400 "The endpoint cannot be polled like that";
     E_ENDPOINT_PAUSED 409 "The endpoint is paused";
     E_ENDPOINT_UNKNOWN 404 "There is no such endpoint";
+    E_EXPECTATION 417 "The expectation cannot be met";
     E_FIELD_INVALID 400 "A field has a value it cannot have";
     E_HANDSHAKE_INVALID 400 "This is no WebSocket handshake";
     E_HANDSHAKE_VERSION 426 "Another version of WebSocket is needed";
+    E_HEAD_TOO_LARGE 431 "The head of the request is too large";
+    E_HEAD_TOO_SLOW 408 "The head of the request took too long";
     E_HOST 403 "The Host header names another machine";
     E_IMPORT_INVALID 400 "Lines of the import are wrong";
     E_INTERNAL 500 "A bug in Skep";
@@ -65,12 +69,25 @@ codes! {
     E_LETTER_UNKNOWN 404 "There is no such dead letter";
     E_LOGIN_OVER 401 "The login is over";
     E_LOGIN_TOO_OFTEN 429 "Too many failed logins";
+    E_MAINTENANCE 503 "The route is in maintenance";
     E_METHOD 405 "The path does not have this method";
+    E_METHOD_UNSUPPORTED 501 "The method is not known here";
     E_NOT_FOUND 404 "There is nothing at this path";
+    E_NO_ROUTE 404 "No route takes the request";
     E_POOL_FULL 503 "The pool is full";
     E_POOL_UNKNOWN 404 "There is no such pool";
+    E_PROTOCOL_UNSUPPORTED 505 "The version of HTTP is not known";
+    E_PROXY_BODY_TOO_LARGE 413 "The body is too large for the route";
+    E_PROXY_BODY_TOO_SLOW 408 "The body of the request took too long";
     E_QUERY_INVALID 400 "A parameter has a value it cannot have";
+    E_RATE_LIMITED 429 "Too many requests";
     E_REQUEST_INVALID 400 "The request cannot be read with certainty";
+    E_ROUTES_MAX 409 "There are as many routes as there may be";
+    E_ROUTE_CHANGED 409 "Somebody else has changed the route";
+    E_ROUTE_EXISTS 409 "There is a route like this";
+    E_ROUTE_INVALID 400 "The route cannot be served like that";
+    E_ROUTE_OF_FILE 409 "The route stands in a file";
+    E_ROUTE_UNKNOWN 404 "There is no such route";
     E_SCOPE 403 "The key may not do this";
     E_SESSIONS_PER_KEY 429 "The key has as many sessions as it may";
     E_SESSION_ENDED 410 "The session was ended while it waited";
@@ -81,7 +98,14 @@ codes! {
     E_STORE_FAILED 500 "The database failed";
     E_STREAMS_MAX 503 "Too many live connections";
     E_TIMEOUT 408 "The request took too long";
+    E_TLS_NEEDED 308 "The route is served over TLS only";
     E_UPGRADE_NEEDED 426 "This port is for WebSocket sessions";
+    E_UPSTREAMS_BUSY 503 "No upstream takes requests";
+    E_UPSTREAM_ANSWER 502 "The upstream's answer makes no sense";
+    E_UPSTREAM_AWAY 502 "The upstream cannot be reached";
+    E_UPSTREAM_BROKE 502 "The upstream broke off";
+    E_UPSTREAM_SLOW 504 "The upstream took too long";
+    E_WORKERS_AWAY 503 "No worker can be had";
     E_WORKERS_BUSY 503 "Every worker is busy";
     E_WORKERS_NONE 503 "There is no worker of this kind";
     E_WORKERS_UNFIT 404 "No worker could ever serve this session";
@@ -237,7 +261,11 @@ mod tests {
         for code in CODES {
             assert!(code.help.starts_with(&format!("# {}\n", code.name)), "{}", code.name);
             assert!(code.help.contains("## What to do"), "{}", code.name);
-            assert!((400..600).contains(&code.status), "{}", code.name);
+            assert!((300..600).contains(&code.status), "{}", code.name);
+        }
+        for own in skep_routes::codes::ALL {
+            let here = CODES.iter().find(|code| code.name == own.name).expect(own.name);
+            assert_eq!((here.status, here.title), (own.status, own.title), "{}", own.name);
         }
         let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors");
         let count = std::fs::read_dir(pages).expect("there are pages").count();

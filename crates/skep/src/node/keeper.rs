@@ -73,6 +73,7 @@ impl StoreKeeper {
         });
         let (metrics, clock) = (&self.shared.fleet_metrics, self.shared.clock.clone());
         let fleet = Fleet::join(name.as_str(), settings, &info, stores, metrics, clock).await?;
+        self.shared.routes.join(&fleet.sessions);
         // Set once, here.
         let _ = self.shared.fleet.set(fleet);
         Ok(())

@@ -2,6 +2,7 @@
 
 use crate::fleet::FleetMetrics;
 use crate::http::Traffic;
+use crate::routes::{NodeRoutes, RouteCollector};
 use crate::work::{PoolCollector, Work};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
@@ -25,8 +26,14 @@ pub struct Metrics {
 
 impl Metrics {
     /// A registry with the node's own metrics, those of its port, its stores, its pools
-    /// and of the fleet.
-    pub fn new(stores: &Stores, traffic: &Traffic, work: &Arc<Work>, fleet: &FleetMetrics) -> Self {
+    /// of the fleet and of the routes.
+    pub fn new(
+        stores: &Stores,
+        traffic: &Traffic,
+        work: &Arc<Work>,
+        fleet: &FleetMetrics,
+        routes: &Arc<NodeRoutes>,
+    ) -> Self {
         let mut registry = Registry::default();
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("skep_build", "The version that runs", version);
@@ -59,6 +66,7 @@ impl Metrics {
         fleet.polls.register(&mut registry);
         fleet.sessions.register(&mut registry);
         fleet.gateway.register(&mut registry);
+        registry.register_collector(Box::new(RouteCollector(routes.clone())));
         Metrics {
             registry,
             uptime,

@@ -12,6 +12,7 @@ pub use services::{Cause, Failure, Services, panic_message};
 use crate::access::Access;
 use crate::fleet::{self, Fleet, FleetMetrics, NodeDesk};
 use crate::http::{Certificate, CertificateFiles, Point, Traffic};
+use crate::routes::{NodeFront, NodeRoutes};
 use crate::settings::Settings;
 use crate::work::Work;
 use anyhow::Context;
@@ -35,6 +36,7 @@ pub const SCHEMAS: &[Schema] = &[
     skep_nodes::SCHEMA,
     skep_polls::SCHEMA,
     skep_sessions::SCHEMA,
+    skep_routes::store::SCHEMA,
 ];
 
 /// How long one look at the stores serves everybody who asks for it.
@@ -68,6 +70,7 @@ pub struct Shared {
     pub traffic: Traffic,
     pub access: Access,
     pub work: Arc<Work>,
+    pub routes: Arc<NodeRoutes>,
     /// What the port is encrypted with, if it is.
     pub certificate: Option<Arc<Certificate>>,
     /// The last second of the port's life.
@@ -76,6 +79,8 @@ pub struct Shared {
     pub installation: OnceLock<Installation>,
     /// Where clients connect to for a session, if there is a gateway.
     pub gateway_address: OnceLock<SocketAddr>,
+    /// The same for those who speak TLS.
+    pub gateway_tls_address: OnceLock<SocketAddr>,
     fleet: OnceLock<Fleet>,
     fleet_metrics: FleetMetrics,
     clock: Arc<dyn Clock>,
@@ -176,14 +181,16 @@ impl Node {
         let traffic = Traffic::new();
         let name = settings.node.name.clone().unwrap_or_else(|| default_name(address));
         let work = Arc::new(Work::start(&settings, &stores, name.as_str(), &state)?);
+        let routes = NodeRoutes::start(&settings, name.as_str(), &work, &stores, &state)?;
         let fleet_metrics = FleetMetrics::default();
         let shared = Arc::new(Shared {
             name,
             address,
-            metrics: Metrics::new(&stores, &traffic, &work, &fleet_metrics),
+            metrics: Metrics::new(&stores, &traffic, &work, &fleet_metrics, &routes),
             fleet: OnceLock::new(),
             fleet_metrics,
             work,
+            routes,
             traffic,
             access: Access::new(clock.clone()),
             certificate,
@@ -192,6 +199,7 @@ impl Node {
             state,
             installation: OnceLock::new(),
             gateway_address: OnceLock::new(),
+            gateway_tls_address: OnceLock::new(),
             started: clock.now(),
             clock,
             health: HealthBook::default(),
@@ -204,6 +212,9 @@ impl Node {
         if let Some(gateway) = &gateway {
             // Set once, here.
             let _ = shared.gateway_address.set(gateway.address());
+            if let Some(address) = gateway.tls_address() {
+                let _ = shared.gateway_tls_address.set(address);
+            }
         }
         let stop = CancellationToken::new();
         let ports = (listener, gateway);
@@ -245,7 +256,7 @@ impl Drop for Node {
 
 async fn run(
     shared: Arc<Shared>,
-    (listener, gateway): (TcpListener, Option<Gateway<NodeDesk>>),
+    (listener, gateway): (TcpListener, Option<Gateway<NodeDesk, NodeFront>>),
     (set_state, set_point): (watch::Sender<State>, watch::Sender<Point>),
     stop: CancellationToken,
 ) -> Result<(), Failure> {
@@ -274,6 +285,10 @@ async fn run(
     services.start("polls", fleet::LAST_RESULTS_LIMIT, |stop| fleet::run_polls(chore, stop));
     let chore = shared.clone();
     services.start("sessions", fleet::LEAVE_LIMIT, |stop| fleet::run_sessions(chore, stop));
+    // Stops after the gateway, whose requests it counts.
+    let chore = shared.clone();
+    let routes_limit = crate::routes::STOP_LIMIT;
+    services.start("routes", routes_limit, |stop| crate::routes::run(chore, stop));
     let others = shared.clone();
     let chore = shared.clone();
     services.start("http", drain_limit, |stop| crate::http::serve(listener, chore, stop));

@@ -1,6 +1,7 @@
 //! Where values come from: `skep.toml`, then the environment, then flags, each over the last.
 
 use super::aliases::{Alias, aliases};
+use super::routes::{self, FileRoute, ROUTES};
 use super::suggest;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,11 +68,16 @@ pub struct Layers {
     pub values: BTreeMap<String, Typed>,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
+    /// The routes of the file.
+    pub routes: Vec<FileRoute>,
+    /// Where routes are read from again.
+    pub file: Option<PathBuf>,
 }
 
 impl Layers {
     /// Adds the values of a file.
     pub fn add_file(&mut self, path: &Path, known: &[&str]) {
+        self.file = Some(path.to_path_buf());
         match std::fs::read_to_string(path) {
             Ok(text) => self.add_toml(path, &text, known),
             Err(error) => self.problems.push(Problem {
@@ -110,6 +116,10 @@ impl Layers {
                 key.strip_prefix(full.as_str()).is_some_and(|rest| rest.starts_with('.'))
             });
             match value.get_ref() {
+                value if full == ROUTES => match routes::read(value, key.span().start, at) {
+                    Ok(routes) => self.routes = routes,
+                    Err(problems) => self.problems.extend(problems),
+                },
                 DeValue::Table(inner) if is_section => self.add_table(&full, inner, known, at),
                 _ if is_section => {
                     let message = format!("`{full}` is a section, write `[{full}]`");
@@ -124,7 +134,7 @@ impl Layers {
                         self.problems.push(Problem { origin, message });
                     }
                 },
-                _ => self.unknown(origin, &full, known),
+                _ => self.unknown(origin, &full, &[known, &[ROUTES]].concat()),
             }
         }
     }

@@ -12,6 +12,7 @@ mod aliases;
 mod fleet;
 mod layers;
 mod pools;
+mod routes;
 mod section;
 mod sessions;
 mod suggest;
@@ -21,6 +22,7 @@ pub use aliases::{Alias, aliases};
 pub use fleet::{NodesSettings, PollsSettings};
 pub use layers::{Layers, Origin, Problem, environment_name};
 pub use pools::AllPoolSettings;
+pub use routes::{FileRoute, Networks, ProxySettings, policy_flaw};
 pub use section::Effective;
 pub use sessions::{GatewaySettings, SessionsSettings, is_kind};
 pub use value::{ByteSize, LogFormat, LogLevel, Origins, Secret, Urls, Value};
@@ -104,7 +106,7 @@ section! {
 }
 
 section! {
-    /// The access log in the database.
+    /// The access log, in the database and in a file.
     pub struct AccessLogSettings in "access_log" {
         /// Whether requests are kept in the database, those for health, metrics and the dashboard's
         /// own files not.
@@ -113,6 +115,13 @@ section! {
         keep: Duration = hours(7 * 24), in ms(1_000)..=hours(10 * 365 * 24);
         /// Entries that may wait to be written; more are dropped and counted.
         waiting_max: usize = 20_000, in 100..=10_000_000;
+        /// A file that gets each of them as a line of JSON, kept in the database or not; none if
+        /// empty.
+        file: Option<PathBuf> = None;
+        /// The file is put aside before it gets larger than this.
+        file_max: ByteSize = ByteSize(100 << 20), in ByteSize(64 << 10)..=ByteSize(1 << 40);
+        /// Files put aside that are kept, `.1` the newest of them.
+        files: usize = 5, in 0..=1_000;
     }
 }
 
@@ -210,6 +219,11 @@ pub struct Settings {
     pub polls: PollsSettings,
     pub gateway: GatewaySettings,
     pub sessions: SessionsSettings,
+    pub proxy: ProxySettings,
+    /// Of the file.
+    pub routes: Vec<FileRoute>,
+    /// The file, if one was read or would have been.
+    pub file: Option<PathBuf>,
     pub sqlite: SqliteSettings,
     pub postgres: PostgresSettings,
     pub redis: RedisSettings,
@@ -231,6 +245,9 @@ impl Settings {
             polls: PollsSettings::read(reader),
             gateway: GatewaySettings::read(reader),
             sessions: SessionsSettings::read(reader),
+            proxy: ProxySettings::read(reader),
+            routes: reader.take_routes(),
+            file: reader.layers.file.clone(),
             sqlite: SqliteSettings::read(reader),
             postgres: PostgresSettings::read(reader),
             redis: RedisSettings::read(reader),
@@ -255,6 +272,7 @@ impl Settings {
             PollsSettings::KEYS,
             GatewaySettings::KEYS,
             SessionsSettings::KEYS,
+            ProxySettings::KEYS,
             SqliteSettings::KEYS,
             PostgresSettings::KEYS,
             RedisSettings::KEYS,
@@ -265,6 +283,13 @@ impl Settings {
 
     fn check_together(&self, reader: &mut Reader) {
         self.nodes.check_together(reader);
+        let sessions = self.sessions.options("");
+        for (number, route) in self.routes.iter().enumerate() {
+            if let Some(flaw) = policy_flaw(&route.spec, &sessions) {
+                let message = format!("routes[{number}].{flaw}");
+                reader.layers.problems.push(Problem { origin: route.origin.clone(), message });
+            }
+        }
         for (set, missing, other) in [
             ("api.tls_certificate", "api.tls_key", self.api.tls_key.is_none()),
             ("api.tls_key", "api.tls_certificate", self.api.tls_certificate.is_none()),
@@ -356,6 +381,14 @@ pub fn resolve(layers: Layers) -> Result<Loaded, Invalid> {
     } else {
         Err(Invalid(problems))
     }
+}
+
+/// The routes of a file alone. Nothing else of it is used, but whatever is wrong with it is told:
+/// a file with which a node would not start is not half believed.
+pub fn routes_of_file(path: &Path) -> Result<Vec<FileRoute>, Invalid> {
+    let mut layers = Layers::default();
+    layers.add_file(path, &Settings::keys());
+    if layers.problems.is_empty() { Ok(layers.routes) } else { Err(Invalid(layers.problems)) }
 }
 
 /// The settings of one file alone.

@@ -1,6 +1,7 @@
 //! How a section of settings is declared: once, with its documentation.
 
 use super::layers::{Layers, Origin, Problem};
+use super::routes::{FileRoute, ROUTES, summary};
 use super::value::Value;
 use serde::Serialize;
 use std::ops::RangeInclusive;
@@ -82,6 +83,20 @@ impl Reader {
             expected,
         });
         value
+    }
+
+    /// The routes of the file, each with where it stands.
+    pub fn take_routes(&mut self) -> Vec<FileRoute> {
+        let routes = std::mem::take(&mut self.layers.routes);
+        self.effective.extend(routes.iter().map(|route| Effective {
+            key: ROUTES,
+            value: summary(&route.spec),
+            default: String::new(),
+            origin: route.origin.to_string(),
+            help: "A route of the proxy.".to_owned(),
+            expected: "a table; see docs/routes.md".to_owned(),
+        }));
+        routes
     }
 
     /// A setting that nobody set has another value than its default, for this reason.

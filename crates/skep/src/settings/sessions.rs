@@ -19,6 +19,9 @@ section! {
         /// Address and port of the gateway. If not set it is 127.0.0.1:8080, or a free port with a
         /// warning if that is taken.
         listen: Option<SocketAddr> = None;
+        /// Address and port for clients that speak TLS, with the certificates of the routes; none
+        /// if not set.
+        tls_listen: Option<SocketAddr> = None;
         /// Threads that carry sessions; 0 is one a processor.
         threads: usize = 0, in 0..=1_024;
         /// Connections at a time; 0 is as many as the limit on open files allows. More are refused
@@ -233,6 +236,7 @@ impl GatewaySettings {
     pub fn options(&self, listen: SocketAddr) -> GatewayOptions {
         GatewayOptions {
             listen,
+            tls_listen: self.tls_listen,
             threads: self.threads,
             connections_max: self.connections_max,
             header_limit: self.header_timeout,

@@ -1,5 +1,5 @@
-//! Alerts about the pools and the workers of sessions: in the log, in the metrics, and to those
-//! who want to be told.
+//! Alerts about the pools, the workers of sessions and the routes: in the log, in the metrics, and
+//! to those who want to be told.
 
 use super::webhook::{self, Message};
 use crate::access::now_ms;
@@ -14,10 +14,11 @@ use std::sync::{Mutex, PoisonError};
 /// An alert that fires.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Alert {
-    /// The pool it is about, or `sessions:KIND`.
+    /// The pool it is about, `sessions:KIND` or `routes:NAME`.
     pub pool: String,
     /// `queue-depth`, `dead-letters`, `crashes`, `timeouts` or `stuck` of a pool;
-    /// `budget-too-small` or `workers-held` of workers.
+    /// `budget-too-small` or `workers-held` of workers; `upstreams-out` or `certificate-ends` of
+    /// a route.
     pub kind: &'static str,
     /// Since when, in milliseconds since 1970.
     pub since_ms: i64,
@@ -109,12 +110,13 @@ impl Alerts {
 
     /// Tells that an alert about the workers of a kind began or ended.
     pub fn change_sessions(&self, kind: &str, change: &sessions::alerts::Change) {
-        let told = Told {
-            about: format!("sessions:{kind}"),
-            alert: change.kind.name(),
-            firing: change.firing,
-            reason: change.reason.clone(),
-        };
+        let about = format!("sessions:{kind}");
+        self.change(about, change.kind.name(), change.firing, change.reason.clone());
+    }
+
+    /// Tells that an alert began or ended.
+    pub fn change(&self, about: String, alert: &'static str, firing: bool, reason: Reason) {
+        let told = Told { about, alert, firing, reason };
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).note(&told);
         self.tell(&told);
     }

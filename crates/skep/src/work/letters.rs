@@ -6,7 +6,7 @@ use skep_store::{Database, Schema, StoreError};
 use tokio_postgres::types::ToSql;
 
 /// The tables of a node's own work.
-pub const SCHEMA: Schema = skep_store::schema!("work", 1 "0002_work");
+pub const SCHEMA: Schema = skep_store::schema!("work", 1 "0002_work", 2 "0003_access_of_routes");
 
 /// The installation keeps so many letters; the oldest go first.
 const LETTERS_MAX: i64 = 10_000;

@@ -1,13 +1,13 @@
 //! The pools for Prometheus, counted when somebody asks.
 
-use super::Alerts;
+use super::{AccessTotals, Alerts};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
-use skep_pools::{BatchTotals, Batcher, Distribution, PoolStats, Pools, Tier};
+use skep_pools::{Distribution, PoolStats, Pools, Tier};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,7 +140,8 @@ impl Collector for PoolCollector {
         sheet.counter("skep_pool_starts_failed", refused, |pool| pool.totals.start_failed)?;
         encode_spans(&mut encoder, &self.work.pools)?;
         encode_alerts(&mut encoder, &self.work.alerts, &stats)?;
-        encode_access(&mut encoder, self.work.access_log.as_ref().map(Batcher::totals))
+        let totals = self.work.access_log.as_ref().map(|log| log.totals());
+        encode_access(&mut encoder, totals.unwrap_or_default())
     }
 }
 
@@ -195,22 +196,51 @@ fn encode_alerts(
     Ok(())
 }
 
-fn encode_access(encoder: &mut DescriptorEncoder<'_>, totals: Option<BatchTotals>) -> Result {
-    let totals = totals.unwrap_or_default();
-    let help = "Entries of the access log, by what became of them";
-    let mut family =
-        encoder.encode_descriptor("skep_access_log_entries", help, None, MetricType::Counter)?;
-    for (outcome, count) in
-        [("written", totals.written), ("dropped", totals.dropped), ("given_up", totals.given_up)]
-    {
-        ConstCounter::new(count).encode(family.encode_family(&Part { outcome })?)?;
-    }
+fn encode_access(encoder: &mut DescriptorEncoder<'_>, totals: AccessTotals) -> Result {
+    let (database, file) = (totals.database, totals.file);
+    let entries = [
+        ("taken", database.taken),
+        ("written", database.written),
+        ("dropped", database.dropped),
+        ("given_up", database.given_up),
+    ];
+    let help = "Entries of the access log for the database, by what became of them";
+    outcomes(encoder, "skep_access_log_entries", help, &entries)?;
     let help = "Transactions that wrote entries of the access log";
-    let batches =
-        encoder.encode_descriptor("skep_access_log_batches", help, None, MetricType::Counter)?;
-    ConstCounter::new(totals.batches).encode(batches)?;
+    counter(encoder, "skep_access_log_batches", help, database.batches)?;
     let help = "Entries of the access log that wait to be written";
     let waiting =
         encoder.encode_descriptor("skep_access_log_waiting", help, None, MetricType::Gauge)?;
-    ConstGauge::new(i64::try_from(totals.waiting).unwrap_or(i64::MAX)).encode(waiting)
+    let count = i64::try_from(database.waiting + file.waiting).unwrap_or(i64::MAX);
+    ConstGauge::new(count).encode(waiting)?;
+    let lines = [
+        ("taken", file.taken),
+        ("written", file.written.saturating_sub(totals.file_lost)),
+        ("dropped", file.dropped),
+        ("given_up", file.given_up + totals.file_lost),
+    ];
+    let help = "Entries of the access log for its file, by what became of them";
+    outcomes(encoder, "skep_access_log_file_entries", help, &lines)?;
+    let help = "Bytes written to the file of the access log";
+    counter(encoder, "skep_access_log_file_written_bytes", help, totals.file_bytes)?;
+    let help = "Attempts to write to the file of the access log that failed";
+    counter(encoder, "skep_access_log_file_errors", help, totals.file_errors)
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, count: u64) -> Result {
+    let family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    ConstCounter::new(count).encode(family)
+}
+
+fn outcomes(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    counts: &[(&'static str, u64)],
+) -> Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (outcome, count) in counts {
+        ConstCounter::new(*count).encode(family.encode_family(&Part { outcome })?)?;
+    }
+    Ok(())
 }

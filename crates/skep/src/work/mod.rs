@@ -2,18 +2,25 @@
 //!
 //! ```text
 //!   requests ──► access log (batches) ──► high ─┐
-//!   alerts ────► webhooks ──────────────► high ─┼─► database, network
+//!   alerts ────► webhooks ──────────────► high ─┼─► database, file, network
 //!   a timer ───► retention ─────────────► low ──┘
 //!   whatever fails ──► dead letters (batches) ──► high ──► database
 //! ```
 
+mod access_file;
 mod access_log;
+mod access_query;
+mod access_store;
 mod alerts;
 mod letters;
 mod metrics;
 mod webhook;
 
-pub use access_log::{AccessEntry, AccessFilter};
+pub use access_file::AccessFile;
+pub use access_log::{
+    AccessEntry, AccessLog, AccessTotals, Follower, Heard, Noted, PATH_BYTES_MAX,
+};
+pub use access_query::{AccessFilter, AccessPage, Column, SCANNED_MAX, Test};
 pub use alerts::{Alert, Alerts};
 pub use letters::{KeptLetter, LetterFilter, LetterNews, Place, SCHEMA, read_id, show_id};
 pub use metrics::PoolCollector;
@@ -21,7 +28,8 @@ pub use webhook::sign;
 
 /// What is kept in the database, for those who read it.
 pub mod store {
-    pub use super::access_log::{forget_before, page as access_page, write as write_access};
+    pub use super::access_query::page as access_page;
+    pub use super::access_store::{forget_before, write as write_access};
     pub use super::letters::{claim, discard, find, note, page as letters_page, release};
 }
 
@@ -36,7 +44,7 @@ use skep_pools::{
 use skep_store::{Outcome as Known, StoreError, Stores};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -46,14 +54,17 @@ const POINTS_MAX: usize = 600;
 /// How often old entries of the access log are looked for.
 const RETENTION_EVERY_SECONDS: u64 = 600;
 
+/// What tasks that run have at the end, however long the log has taken.
+const LAST_TASKS_LIMIT: Duration = Duration::from_secs(1);
+
 /// How long the last letters and log entries may take to reach the database when a node stops.
 pub const LAST_WRITES_LIMIT: Duration = Duration::from_secs(5);
 
 /// A node's pools and what runs in them.
 pub struct Work {
     pub pools: Pools,
-    /// Absent where it is turned off.
-    pub access_log: Option<Batcher<AccessEntry>>,
+    /// Absent where it is kept neither in the database nor in a file.
+    pub access_log: Option<Arc<AccessLog>>,
     pub alerts: Alerts,
     letters: Batcher<LetterNews>,
     stores: Stores,
@@ -130,8 +141,7 @@ impl Work {
         };
         let book = Book { node: node.to_owned(), letters: letters.clone() };
         pools.keep_letters_in(Arc::new(book));
-        let access_log =
-            settings.access_log.enabled.then(|| access_batcher(&pools, settings, stores, state));
+        let access_log = AccessLog::start(node, &pools, &settings.access_log, stores, state);
         let alerts = Alerts::new(&settings.alerts, node, &pools);
         let history = Mutex::new(VecDeque::with_capacity(POINTS_MAX));
         Ok(Work { pools, access_log, alerts, letters, stores: stores.clone(), history })
@@ -169,10 +179,13 @@ impl Work {
 
     /// Finishes: what waits is written, what runs gets `limit`, what is left is told and kept.
     async fn finish(&self, limit: Duration) {
+        let began = Instant::now();
         if let Some(log) = &self.access_log {
             let _ = tokio::time::timeout(limit, log.flush()).await;
         }
-        let report = self.pools.shutdown(limit).await;
+        // What has waited for the log already has not to be waited for again.
+        let left = limit.saturating_sub(began.elapsed()).max(LAST_TASKS_LIMIT.min(limit));
+        let report = self.pools.shutdown(left).await;
         if !report.dropped.is_empty() {
             let mut kinds: BTreeMap<(Tier, &str), u32> = BTreeMap::new();
             for one in &report.dropped {
@@ -185,14 +198,19 @@ impl Work {
         if report.left_behind > 0 {
             tracing::warn!(count = report.left_behind, "tasks did not stop");
         }
-        let (news, entries) = (self.letters.take_left(), self.left_entries());
-        let (letters_left, entries_left) = (news.len(), entries.len());
-        if letters_left + entries_left == 0 {
+        let news = self.letters.take_left();
+        let letters_left = news.len();
+        let entries_left = self.access_log.as_ref().map_or(0, |log| log.waiting());
+        if letters_left == 0 && entries_left == 0 {
             return;
         }
         let writing = async {
-            letters::note(self.stores.database(), news).await?;
-            access_log::write(self.stores.database(), entries).await
+            let database = self.stores.database();
+            letters::note(database, news).await?;
+            match &self.access_log {
+                Some(log) => log.write_left(database).await,
+                None => Ok(()),
+            }
         };
         let lost = match tokio::time::timeout(LAST_WRITES_LIMIT, writing).await {
             Ok(Ok(())) => return,
@@ -201,40 +219,10 @@ impl Work {
         };
         tracing::error!(letters_left, entries_left, lost, "not written when the node stopped");
     }
-
-    fn left_entries(&self) -> Vec<AccessEntry> {
-        self.access_log.as_ref().map(Batcher::take_left).unwrap_or_default()
-    }
-}
-
-fn access_batcher(
-    pools: &Pools,
-    settings: &Settings,
-    stores: &Stores,
-    state: &watch::Receiver<State>,
-) -> Batcher<AccessEntry> {
-    let (stores, state) = (stores.clone(), state.clone());
-    let write = move |batch: skep_pools::Batch<AccessEntry>| {
-        let (stores, state) = (stores.clone(), state.clone());
-        async move {
-            when_ready(&state)?;
-            written(access_log::write(stores.database(), batch.to_vec()).await)
-        }
-    };
-    let give_up = {
-        let pools = pools.clone();
-        move |entry: &AccessEntry, failure: &Failure| {
-            let payload = serde_json::to_vec(entry).ok();
-            pools.bury(Tier::High, "access-entry", &failure.message, payload);
-        }
-    };
-    let capacity = settings.access_log.waiting_max;
-    let options = BatchOptions { capacity, ..BatchOptions::new("access-log") };
-    Batcher::new(pools, options, write, give_up)
 }
 
 /// Before the tables are there, nothing can be written, and nothing is at fault.
-fn when_ready(state: &watch::Receiver<State>) -> Outcome {
+pub(crate) fn when_ready(state: &watch::Receiver<State>) -> Outcome {
     match &*state.borrow() {
         State::Starting(_) => Err(Failure::retryable("the node is still starting")),
         State::Ready | State::Draining => Ok(()),
@@ -242,7 +230,7 @@ fn when_ready(state: &watch::Receiver<State>) -> Outcome {
 }
 
 /// Whether writing again may help.
-fn written(outcome: Result<(), StoreError>) -> Outcome {
+pub(crate) fn written(outcome: Result<(), StoreError>) -> Outcome {
     outcome.map_err(|error| {
         let may_help = error.is_temporary() || error.outcome() == Known::Unknown;
         Failure { message: error.to_string(), retry: may_help }
@@ -280,12 +268,11 @@ fn submit_retention(shared: &Arc<Shared>) {
         let stores = stores.clone();
         async move {
             let before = now_ms().saturating_sub(keep);
-            while access_log::forget_before(stores.database(), before).await? {
-                if context.is_cancelled() {
-                    return Err(Failure::retryable("stopped before it was through"));
-                }
+            let goes_on = || !context.is_cancelled();
+            match access_store::forget_before(stores.database(), before, goes_on).await? {
+                true => Ok(()),
+                false => Err(Failure::retryable("stopped before it was through")),
             }
-            Ok(())
         }
     });
     if let Err(error) = shared.work.pools.try_submit(Tier::Low, task) {

@@ -94,7 +94,7 @@ fn heartbeat(node: &Node, name: &str, incarnation: u64) {
 }
 
 /// Presses the button with this label in the part of the page that `place` selects.
-fn press(page: &mut Page<'_>, place: &str, label: &str) {
+pub fn press(page: &mut Page<'_>, place: &str, label: &str) {
     page.wait_for(&format!(
         "(button => button && (button.click(), true))(
             [...document.querySelectorAll('{place} button')].find(one =>
@@ -110,12 +110,12 @@ fn row(name: &str) -> String {
     )
 }
 
-fn nothing_too_wide(page: &mut Page<'_>) {
+pub fn nothing_too_wide(page: &mut Page<'_>) {
     let wide = page.eval("document.documentElement.scrollWidth - innerWidth");
     assert!(wide.as_i64().is_some_and(|over| over <= 0), "{wide} too wide");
 }
 
-fn everything_has_a_name(page: &mut Page<'_>) {
+pub fn everything_has_a_name(page: &mut Page<'_>) {
     let unnamed = page.eval(
         "[...document.querySelectorAll('main :is(button, a, input, select)')].filter(one =>
             one.checkVisibility()

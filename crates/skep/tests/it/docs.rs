@@ -71,7 +71,9 @@ async fn every_metric_is_in_the_table_of_metrics() {
         let work = skep::work::Work::start(&settings, &stores, "docs", &ready).expect("starts");
         let work = std::sync::Arc::new(work);
         let fleet = skep::fleet::FleetMetrics::default();
-        let metrics = skep::node::Metrics::new(&stores, &traffic, &work, &fleet);
+        let routes = skep::routes::NodeRoutes::start(&settings, "docs", &work, &stores, &ready);
+        let routes = routes.expect("starts");
+        let metrics = skep::node::Metrics::new(&stores, &traffic, &work, &fleet, &routes);
         // A metric with labels shows once it has a value.
         traffic.count("GET", "/health", 200, std::time::Duration::ZERO);
         texts.push(metrics.render(std::time::Duration::ZERO, &stores, None));

@@ -1,12 +1,15 @@
 //! Tests of the program as its users meet it. One binary, because each would be linked again.
 
 mod access;
+mod access_log;
+mod access_log_store;
 mod access_store;
 mod chaos;
 mod command_line;
 mod common;
 mod dashboard;
 mod dashboard_polls;
+mod dashboard_routes;
 mod dashboard_sessions;
 mod docs;
 mod fleet;
@@ -14,6 +17,8 @@ mod nodes_in_one_process;
 mod playwright;
 mod polls;
 mod requests;
+mod routes;
+mod routes_load;
 mod serve;
 mod sessions;
 mod sessions_cli;

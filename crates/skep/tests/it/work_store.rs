@@ -1,10 +1,8 @@
-//! Dead letters and the access log, the same in either database.
+//! Dead letters, the same in either database.
 
 use crate::common::on_each_database;
-use skep::work::store::{
-    access_page, claim, discard, find, forget_before, letters_page, note, release, write_access,
-};
-use skep::work::{AccessEntry, AccessFilter, KeptLetter, LetterFilter, LetterNews, Place, show_id};
+use skep::work::store::{claim, discard, find, letters_page, note, release};
+use skep::work::{KeptLetter, LetterFilter, LetterNews, Place, show_id};
 use skep_pools::Tier;
 use tokio::task::JoinSet;
 
@@ -88,45 +86,6 @@ async fn of_many_who_would_try_a_letter_again_one_may() {
         note(&db, vec![died(5)]).await.expect("notes");
         assert!(claim(&db, &show_id(5), 3_001).await.expect("asks"));
         assert!(!claim(&db, "nothing", 1).await.expect("asks"));
-    })
-    .await;
-}
-
-fn entry(number: i64) -> AccessEntry {
-    AccessEntry {
-        id: 0,
-        at_ms: number,
-        node: "hive-1".to_owned(),
-        method: "GET".to_owned(),
-        path: format!("/api/v1/things/{number}"),
-        status: if number % 10 == 0 { 503 } else { 200 },
-        duration_us: 1_234,
-        address: "127.0.0.1".to_owned(),
-        actor: "ops (k1)".to_owned(),
-        request_id: format!("r-{number}"),
-    }
-}
-
-#[tokio::test]
-async fn the_access_log_is_written_in_order_filtered_and_forgotten_by_age() {
-    on_each_database(async |db| {
-        write_access(&db, (0..250).map(entry).collect()).await.expect("writes");
-        let page = async |filter, before, limit| {
-            access_page(&db, filter, before, limit).await.expect("reads")
-        };
-        let newest = page(AccessFilter::default(), None, 3).await;
-        let paths: Vec<&str> = newest.iter().map(|one| one.request_id.as_str()).collect();
-        assert_eq!(paths, ["r-249", "r-248", "r-247"]);
-        let older = page(AccessFilter::default(), Some(newest[2].id), 1).await;
-        assert_eq!(older[0].request_id, "r-246");
-        let failed = AccessFilter { status: Some((500, 599)), ..AccessFilter::default() };
-        assert_eq!(page(failed, None, 1_000).await.len(), 25);
-        let path = AccessFilter { path: Some("things/24".to_owned()), ..AccessFilter::default() };
-        assert_eq!(page(path, None, 1_000).await.len(), 11);
-        let nobody = AccessFilter { actor: Some("%".to_owned()), ..AccessFilter::default() };
-        assert!(page(nobody, None, 10).await.is_empty(), "a percent sign is a percent sign");
-        while forget_before(&db, 240).await.expect("deletes") {}
-        assert_eq!(page(AccessFilter::default(), None, 1_000).await.len(), 10);
     })
     .await;
 }

@@ -13,16 +13,23 @@ use std::time::{Duration, Instant};
 
 fn entry(number: u64) -> AccessEntry {
     AccessEntry {
-        id: 0,
         at_ms: i64::try_from(number).unwrap_or(0),
-        node: "hive-1".to_owned(),
-        method: "GET".to_owned(),
+        node: "hive-1".into(),
+        route: "shop".into(),
+        host: "shop.example".to_owned(),
+        method: "GET".into(),
         path: format!("/api/v1/things/{number}?with=some&parameters=behind"),
         status: 200,
         duration_us: 1_234,
         address: "192.0.2.17".to_owned(),
         actor: "somebody with a key (k3f9a1c05d2e7)".to_owned(),
         request_id: format!("r-{number:016x}"),
+        upstream: "10.0.0.1:8080".into(),
+        bytes_in: 312,
+        bytes_out: 5_120,
+        tries: 1,
+        protocol: "1.1".into(),
+        ..AccessEntry::default()
     }
 }
 
@@ -35,7 +42,7 @@ struct Paced {
 }
 
 /// An entry and when it came.
-type Stamped = (AccessEntry, Instant);
+type Stamped = (Arc<AccessEntry>, Instant);
 
 struct Log {
     batcher: Batcher<Stamped>,
@@ -69,7 +76,7 @@ impl Log {
         let (started, mut sent) = (Instant::now(), 0_u64);
         while started.elapsed() < time {
             while (sent as f64) < started.elapsed().as_secs_f64() * per_second {
-                self.batcher.push_or_drop((entry(sent), Instant::now()));
+                self.batcher.push_or_drop((Arc::new(entry(sent)), Instant::now()));
                 sent += 1;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -93,7 +100,7 @@ impl Log {
         let (before, started) = (self.batcher.totals().written, Instant::now());
         let mut number = 0;
         while started.elapsed() < time {
-            self.batcher.push((entry(number), Instant::now())).await;
+            self.batcher.push((Arc::new(entry(number)), Instant::now())).await;
             number += 1;
         }
         self.batcher.flush().await;
@@ -104,7 +111,7 @@ impl Log {
 async fn one_by_one(database: &Database, time: Duration) -> anyhow::Result<f64> {
     let (started, mut rows) = (Instant::now(), 0_u64);
     while started.elapsed() < time {
-        write_access(database, vec![entry(rows)]).await?;
+        write_access(database, vec![Arc::new(entry(rows))]).await?;
         rows += 1;
     }
     Ok(rows as f64 / started.elapsed().as_secs_f64())

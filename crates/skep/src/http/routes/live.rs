@@ -69,7 +69,8 @@ struct Process {
     cpu_percent: f64,
 }
 
-/// The node once a second, as server-sent events named `overview`, `pools`, `polls` and `sessions`
+/// The node once a second, as server-sent events named `overview`, `pools`, `polls`, `sessions` and
+/// `routes`
 #[utoipa::path(
     get, path = "/api/v1/live", tag = "node", extensions(("x-scope" = json!("read"))),
     responses(
@@ -84,8 +85,9 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
     points.mark_changed();
     let seen = shared.work.scaling_since(0).last().map_or(0, |one| one.number);
     let moved = shared.fleet().map_or(0, |fleet| fleet.nodes.moves_after(KIND, 0).1);
-    let state = (points, shared.clone(), seen, moved);
-    let events = stream::unfold(state, async |(mut points, shared, seen, moved)| {
+    let told = shared.routes.journal.after(u64::MAX).1;
+    let state = (points, shared.clone(), seen, moved, told);
+    let events = stream::unfold(state, async |(mut points, shared, seen, moved, told)| {
         points.changed().await.ok()?;
         let point = *points.borrow_and_update();
         let overview = describe(&shared, point).await;
@@ -100,8 +102,10 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
         let (polls, moved) = polls(&shared, moved);
         let polls = Event::default().event("polls").json_data(&polls).ok()?;
         let sessions = Event::default().event("sessions").json_data(sessions(&shared)).ok()?;
-        let events = [overview, pools, polls, sessions];
-        Some((stream::iter(events), (points, shared, seen, moved)))
+        let (routes, told) = super::proxy::live(&shared, told);
+        let routes = Event::default().event("routes").json_data(&routes).ok()?;
+        let events = [overview, pools, polls, sessions, routes];
+        Some((stream::iter(events), (points, shared, seen, moved, told)))
     })
     .flatten();
     event_stream(&shared, asker, events)

@@ -1,6 +1,7 @@
 //! The routes, a file for each part. Each says in its description which scope it needs, and the
 //! guard takes it from there.
 
+mod access;
 mod audit;
 mod keys;
 mod live;
@@ -9,10 +10,12 @@ mod node;
 mod nodes;
 mod polls;
 mod pools;
+mod proxy;
 mod session;
 mod sessions;
 mod web;
 
+pub use access::{AccessAnswer, Missed};
 pub use audit::AuditAnswer;
 pub use keys::{CreateBody, CreatedAnswer, KeysAnswer};
 pub use node::{NodeAnswer, StoreAnswer};
@@ -21,10 +24,9 @@ pub use polls::{
     EndpointView, EndpointsAnswer, ImportAnswer, MoveView, MovesAnswer, OwnersAnswer, PollsAnswer,
     ResultView, ResultsAnswer,
 };
-pub use pools::{
-    AccessAnswer, LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer,
-};
+pub use pools::{LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer};
 
+pub use proxy::{Counts, RouteEventView, RouteEventsAnswer, StatsAnswer};
 pub use sessions::{
     CapacityAnswer, KindCapacity, SessionView, SessionsAnswer, SessionsOverview, WorkerView,
     WorkersAnswer, gateway_router, refused_code,
@@ -55,12 +57,14 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(node::routes())
         .merge(session::routes())
         .merge(keys::routes())
+        .merge(access::routes())
         .merge(audit::routes())
         .merge(log::routes())
         .merge(live::routes())
         .merge(pools::routes())
         .merge(nodes::routes())
         .merge(polls::routes())
+        .merge(proxy::routes())
         .merge(sessions::routes())
         .merge(web::routes())
 }

@@ -1,12 +1,10 @@
-//! The worker pools, their dead letters and the access log.
+//! The worker pools and their dead letters.
 
 use crate::access::now_ms;
 use crate::http::extract::{Asker, Parameters};
 use crate::http::problem::{self, Problem, ProblemBody};
 use crate::node::Shared;
-use crate::work::{
-    AccessEntry, AccessFilter, Alert, KeptLetter, LetterFilter, Place, WorkPoint, read_id, store,
-};
+use crate::work::{Alert, KeptLetter, LetterFilter, Place, WorkPoint, read_id, store};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -30,7 +28,6 @@ pub fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(letters))
         .routes(routes!(letter, discard))
         .routes(routes!(retry))
-        .routes(routes!(access))
 }
 
 /// A pool's numbers, as they are counted. The fields are described in `docs/pools.md`.
@@ -417,63 +414,4 @@ async fn discard(
     let who = (&asker.known(), &*asker.address.to_string());
     shared.access.try_record(database, who, "pools.discard", (&id, "")).await;
     Ok(StatusCode::NO_CONTENT)
-}
-
-#[derive(Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct AccessPage {
-    /// So many at most; 100 if left out, 1000 at most.
-    limit: Option<u32>,
-    /// Only entries older than this id.
-    before: Option<i64>,
-    /// A status as in `404`, or a class as in `5xx`.
-    status: Option<String>,
-    /// Only paths that contain this.
-    path: Option<String>,
-    /// Only actors that contain this.
-    actor: Option<String>,
-}
-
-#[derive(Serialize, Deserialize, utoipa::ToSchema)]
-pub struct AccessAnswer {
-    /// The newest first.
-    pub entries: Vec<AccessEntry>,
-    /// What to send as `before` for the next page; nothing if this is the last.
-    pub next: Option<i64>,
-}
-
-/// The access log of all nodes, the newest first
-#[utoipa::path(
-    get, path = "/api/v1/access", tag = "pools", extensions(("x-scope" = json!("admin"))),
-    params(AccessPage), responses((status = 200, description = "A page", body = AccessAnswer))
-)]
-async fn access(
-    State(shared): State<Arc<Shared>>,
-    Parameters(page): Parameters<AccessPage>,
-) -> Result<Json<AccessAnswer>, Problem> {
-    let limit = page.limit.unwrap_or(100).clamp(1, PAGE_MAX);
-    let status = page.status.filter(|text| !text.is_empty());
-    let status = status.map(|text| statuses(&text)).transpose()?;
-    let filter = AccessFilter { status, path: page.path, actor: page.actor };
-    let database = shared.stores.database();
-    let entries = store::access_page(database, filter, page.before, limit).await?;
-    let full = entries.len() == limit as usize;
-    let next = entries.last().map(|entry| entry.id).filter(|_| full);
-    Ok(Json(AccessAnswer { entries, next }))
-}
-
-/// `404` is one status, `5xx` a hundred.
-fn statuses(text: &str) -> Result<(i64, i64), Problem> {
-    let class = text.strip_suffix("xx").and_then(|class| class.parse::<i64>().ok());
-    let one = text.parse::<i64>().ok();
-    match (class, one) {
-        (Some(class @ 1..=5), _) => Ok((class * 100, class * 100 + 99)),
-        (_, Some(status @ 100..=599)) => Ok((status, status)),
-        _ => {
-            let text: String = text.chars().take(40).collect();
-            let detail = format!("status: {text:?} is neither a status such as 404 nor 5xx");
-            Err(Problem::new(&problem::E_QUERY_INVALID, detail))
-        }
-    }
 }

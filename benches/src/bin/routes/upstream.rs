@@ -1,0 +1,49 @@
+//! The service behind the proxies: the same answer to everything, as fast as it goes.
+
+use crate::Outcome;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Serves answers of this size on two threads, and says where.
+pub fn run(size: usize) -> Outcome<()> {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nserver: upstream\r\ncontent-type: text/plain\r\n\
+         content-length: {size}\r\n\r\n"
+    );
+    let answer: &'static [u8] = [head.into_bytes(), vec![b'x'; size]].concat().leak();
+    let first = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    first.set_nonblocking(true)?;
+    let second = first.try_clone()?;
+    println!("listening on {}", first.local_addr()?);
+    let serve = move |listener: std::net::TcpListener| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let listener = TcpListener::from_std(listener)?;
+            loop {
+                let (stream, _) = listener.accept().await?;
+                tokio::spawn(connection(stream, answer));
+            }
+        })
+    };
+    let other = std::thread::spawn(move || -> std::io::Result<()> { serve(second) });
+    serve(first)?;
+    other.join().map_err(|_| "a thread panicked")??;
+    Ok(())
+}
+
+async fn connection(mut stream: TcpStream, answer: &'static [u8]) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (mut head, mut length) = (vec![0; 8_192], 0);
+    loop {
+        let read = stream.read(&mut head[length..]).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        length += read;
+        if head[..length].ends_with(b"\r\n\r\n") {
+            stream.write_all(answer).await?;
+            length = 0;
+        }
+    }
+}
