@@ -23,6 +23,7 @@ const SPANS = {
   hour: { label: "1 hour", minutes: 60, step: 1, every: 10 },
   day: { label: "24 hours", minutes: 1440, step: 5, every: 60 },
   week: { label: "7 days", minutes: 10080, step: 30, every: 600 },
+  month: { label: "30 days", minutes: 43200, step: 120, every: 600 },
 };
 
 /** Seconds with a request, and between them the ends of the pauses, where the rate is zero. */
@@ -60,28 +61,24 @@ export function livePlots() {
   };
 }
 
-/** Minutes as points of `step` minutes each; those without a request count too. */
-function steps({ from_ms: from, minutes, points }, step, now) {
+/** All points of the time, those without a request too. */
+function steps({ from_ms: from, minutes, step, points }, now) {
   const size = step * MINUTE;
   const first = Math.floor(from / size) * size;
-  const slots = Array.from({ length: Math.ceil((from + minutes * MINUTE - first) / size) }, () => []);
-  for (const one of points) slots[Math.floor((one.at_ms - first) / size)]?.push(one);
-  return slots.map((inside, index) => [first + index * size, inside]).filter(([at]) => now - at >= BEGUN).map(([at, inside]) => {
+  const known = new Map(points.map((one) => [one.at_ms, one]));
+  const starts = Array.from({ length: Math.ceil((from + minutes * MINUTE - first) / size) }, (_, index) => first + index * size);
+  return starts.filter((at) => now - at >= BEGUN).map((at) => {
+    const one = known.get(at);
     // The last one is not over.
     const lasted = Math.min(size, now - at) / SECOND;
-    const sum = (pick) => inside.reduce((total, one) => total + pick(one), 0);
-    const timed = inside.filter((one) => one.p50_ms !== null);
-    const weight = timed.reduce((total, one) => total + one.requests, 0);
     return {
-      at, refused: sum((one) => one.refused) / lasted,
-      ...Object.fromEntries(CLASSES.map((name) => [name, sum((one) => one.answers[name] ?? 0) / lasted])),
-      p50: weight ? timed.reduce((total, one) => total + one.p50_ms * one.requests, 0) / weight : null,
-      p99: timed.length ? Math.max(...timed.map((one) => one.p99_ms)) : null,
+      at, refused: (one?.refused ?? 0) / lasted, p50: one?.p50_ms ?? null, p99: one?.p99_ms ?? null,
+      ...Object.fromEntries(CLASSES.map((name) => [name, (one?.answers[name] ?? 0) / lasted])),
     };
   });
 }
 
-/** What went over it on all nodes, for the last hour, day or week. now(): the node's time. */
+/** What went over it on all nodes, for the last hour, day, week or month. now(): the node's time. */
 export function rollups({ name, signal, now }) {
   let chosen = "hour";
   let plots = [];
@@ -106,7 +103,7 @@ export function rollups({ name, signal, now }) {
     plots = [
       chart({ title: "Answers by class", unit: units.rate, floor: 0.1, empty: "No requests in this time", ...shape,
         series: [{ key: "2xx", label: "2xx", color: 3, area: true }, { key: "3xx", label: "3xx", color: 2 }, { key: "4xx", label: "4xx", color: 1 }, { key: "5xx", label: "5xx", color: "bad" }, { key: "refused", label: "Refused", color: 4, dash: true }] }),
-      chart({ title: step > 1 ? "Durations: mean p50, highest p99" : "Durations", unit: units.millis, floor: 1, empty: "No answers in this time", ...shape, series: DURATIONS }),
+      chart({ title: "Durations", unit: units.millis, floor: 1, empty: "No answers in this time", ...shape, series: DURATIONS }),
     ];
     place.replaceChildren(...plots.map((one) => one.element));
   }
@@ -116,10 +113,10 @@ export function rollups({ name, signal, now }) {
     const { minutes, step, label } = SPANS[chosen];
     asked = Date.now();
     try {
-      const answer = await api.get(`${routePath(name, "/stats")}?minutes=${minutes}`, { signal });
+      const answer = await api.get(`${routePath(name, "/stats")}?minutes=${minutes}&step=${step}`, { signal });
       if (mine !== turn) return;
       trouble.replaceChildren();
-      const points = steps(answer, step, now());
+      const points = steps(answer, now());
       plots.forEach((one) => one.set(points));
       const { requests, refused, answers, p50_ms: half, p99_ms: most } = answer.total;
       setText(summary, `${whole(requests)} requests in ${label}, ${whole(answers["5xx"] ?? 0)} answered 5xx, ${whole(refused)} refused. p50 ${millis(half)}, p99 ${millis(most)}.${answer.complete ? "" : " There was more than is added up at once; this is a part."}`);

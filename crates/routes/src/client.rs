@@ -106,7 +106,7 @@ impl<S: Io> Client<S> {
             first = false;
             match self.next_plan(proxy).await {
                 Plan::Forward(job) => {
-                    if !Box::pin(carry(self, proxy, job)).await {
+                    if !carry(self, proxy, job).await {
                         return End::Over;
                     }
                 }

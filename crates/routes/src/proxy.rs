@@ -187,11 +187,28 @@ impl Inner {
             upstream.note_failed();
         }
         let (began, now) = (self.moment.at(asked), self.moment.now());
+        self.change(route, upstream, move |upstream| upstream.tell_answer(now, began, ok));
+    }
+
+    /// Lets an upstream see the time.
+    pub fn pass_time(&self, route: &Arc<str>, upstream: &Arc<Upstream>) {
+        let now = self.moment.now();
+        self.change(route, upstream, move |upstream| upstream.pass_time(now));
+    }
+
+    /// Changes an upstream's standing in the critical pool, one after the other for each.
+    fn change(
+        &self,
+        route: &Arc<str>,
+        upstream: &Arc<Upstream>,
+        change: impl Fn(&Upstream) -> Option<Decision<Standing>> + Clone + Send + Sync + 'static,
+    ) {
+        let key = upstream.id;
         let change = {
             let (upstream, journal) = (upstream.clone(), self.journal.clone());
             let route = route.clone();
             move || {
-                if let Some(decision) = upstream.tell_answer(now, began, ok) {
+                if let Some(decision) = change(&upstream) {
                     tell(&*journal, &route, &upstream, "breaker", &decision);
                 }
             }
@@ -201,9 +218,8 @@ impl Inner {
             later();
             Ok(())
         });
-        let task = task.serial_key(upstream.id);
         // What is full cannot be waited for here, and the breaker must hear of it.
-        if self.pools.try_submit(Tier::Critical, task).is_err() {
+        if self.pools.try_submit(Tier::Critical, task.serial_key(key)).is_err() {
             change();
         }
     }

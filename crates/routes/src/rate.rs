@@ -15,6 +15,9 @@ const SHARDS: usize = 16;
 /// whoever is new shares one bucket with everybody else who is.
 const ASKERS_MAX: usize = 8_192;
 
+/// How often room is made.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
 /// By what askers are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum By {
@@ -31,7 +34,24 @@ pub(crate) struct Rate {
     pub by: By,
     options: Options,
     hasher: RandomState,
-    shards: [Mutex<HashMap<u64, Bucket>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Default)]
+struct Shard {
+    askers: HashMap<u64, Bucket>,
+    /// When those who owe nothing were last forgotten.
+    swept_at: Option<Time>,
+}
+
+impl Shard {
+    /// Makes room, but not for every asker of a flood anew.
+    fn sweep(&mut self, now: Time) {
+        if self.swept_at.is_none_or(|at| now.since(at) >= SWEEP_EVERY) {
+            self.swept_at = Some(now);
+            self.askers.retain(|_, bucket| !bucket.is_fresh(now));
+        }
+    }
 }
 
 /// The bucket of all for whom there is no room.
@@ -51,10 +71,11 @@ impl Rate {
         };
         let hash = hash.max(CROWD + 1);
         let shard = &self.shards[hash as usize % SHARDS];
-        let mut askers = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        if askers.len() >= ASKERS_MAX && !askers.contains_key(&hash) {
-            askers.retain(|_, bucket| !bucket.is_fresh(now));
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if shard.askers.len() >= ASKERS_MAX && !shard.askers.contains_key(&hash) {
+            shard.sweep(now);
         }
+        let askers = &mut shard.askers;
         let full = askers.len() >= ASKERS_MAX;
         let bucket = match askers.entry(hash) {
             Entry::Occupied(known) => known.into_mut(),
@@ -115,8 +136,14 @@ mod tests {
             .filter(|number| rate.ask(Time::ZERO, from(1), Some(&number.to_le_bytes())).is_none())
             .count();
         let kept: usize =
-            rate.shards.iter().map(|shard| shard.lock().expect("no panic").len()).sum();
+            rate.shards.iter().map(|shard| shard.lock().expect("no panic").askers.len()).sum();
         assert!(kept <= SHARDS * (ASKERS_MAX + 1), "{kept} are remembered");
         assert!(passed <= SHARDS * (ASKERS_MAX + 1), "{passed} passed");
+        // When they owe nothing any more, there is room again for others.
+        let later = Time::from_millis(2 * 3_600_000);
+        let fresh = (0..100_u64).all(|number| {
+            rate.ask(later, from(1), Some(format!("later {number}").as_bytes())).is_none()
+        });
+        assert!(fresh);
     }
 }

@@ -29,7 +29,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Does the chores of a proxy until `stop`, and then writes down what is left.
 pub async fn run(proxy: Proxy, store: RouteStore, node: &str, stop: CancellationToken) {
-    let ledger = Arc::new(Ledger { store, node: node.to_owned(), waiting: Mutex::default() });
+    // Rows are replaced by later ones of the same writer; a node that was started again within the
+    // minute is another.
+    let writer = format!("{node}/{}", wall_ms());
+    let ledger = Arc::new(Ledger { store, writer, waiting: Mutex::default() });
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut checks = Checks::default();
@@ -102,8 +105,12 @@ impl Checks {
         for route in &live.routes {
             for upstream in &route.upstreams {
                 known.insert(upstream.id);
-                if let Some(decision) = upstream.pass_time(proxy.moment.at(now)) {
-                    tell(&*proxy.journal, &route.name, upstream, "breaker", &decision);
+                match upstream.next_at() {
+                    Some(at) if at <= proxy.moment.at(now) => {
+                        proxy.pass_time(&route.name, upstream);
+                    }
+                    Some(at) => next = next.min(now + at.since(proxy.moment.at(now))),
+                    None => {}
                 }
                 if let Some(health) = &route.spec.health {
                     let due = self.due.entry(upstream.id).or_insert(now);
@@ -150,7 +157,7 @@ fn submit_check(proxy: &Arc<Inner>, route: &Arc<Route>, upstream: &Arc<Upstream>
 /// The minutes that are not written yet, or not over yet.
 struct Ledger {
     store: RouteStore,
-    node: String,
+    writer: String,
     waiting: Mutex<BTreeMap<(i64, Arc<str>), Pending>>,
 }
 
@@ -211,7 +218,7 @@ impl Ledger {
         pending.changed = false;
         let minute = &pending.minute;
         let (at, route) = key;
-        let (route, node) = (route.to_string(), self.node.clone());
+        let (route, node) = (route.to_string(), self.writer.clone());
         MinuteRow {
             key: MinuteKey { minute: *at, route, node },
             answers: minute.answers,

@@ -169,6 +169,11 @@ impl Upstream {
         self.change(|guard| guard.checked(now, ok))
     }
 
+    /// When the guard wants to see the time.
+    pub fn next_at(&self) -> Option<Time> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner).next_at()
+    }
+
     /// Lets the guard see the time.
     pub fn pass_time(&self, now: Time) -> Option<Decision<Standing>> {
         self.change(|guard| guard.pass_time(now))

@@ -111,7 +111,8 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
-            connect: Duration::from_secs(1),
+            // The system asks again for a connection after one second and after three.
+            connect: Duration::from_secs(4),
             head: Duration::from_secs(30),
             send: Duration::from_secs(30),
             idle: Duration::from_secs(60),

@@ -74,7 +74,7 @@ fn a_short_route_gets_its_defaults_and_writes_them_out() {
             "content_type": "text/html; charset=utf-8", "retry_after": "1m",
         },
         "timeouts": {
-            "connect": "1s", "head": "30s", "send": "30s", "idle": "1m", "tunnel": "1h",
+            "connect": "4s", "head": "30s", "send": "30s", "idle": "1m", "tunnel": "1h",
             "total": "0s",
         },
         "retry": { "tries": 2, "methods": "safe", "budget": 0.2, "statuses": [502, 503, 504] },

@@ -1,4 +1,4 @@
-//! `skep access`: the requests that nodes have answered, for their API and for routes.
+//! `skep log`, the requests: those that nodes have answered, for their API and for routes.
 
 use super::client::{NodeArgs, encode};
 use super::output::{self, Output};
@@ -9,16 +9,6 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde::de::DeserializeOwned;
 
-const EXAMPLES: &str = "\
-Examples:
-  skep access
-  skep access --route shop --status 5xx --from 1h
-  skep access --follow --min-duration 250ms
-  skep access --address '192.0.2.*' --limit 1000 --json
-
---json prints a line of JSON for each entry. Needs a key with the scope `admin`. What is kept, and
-for how long, is set by `access_log.*`.";
-
 /// Entries shown if nobody says how many.
 const LIMIT: u32 = 50;
 
@@ -26,7 +16,6 @@ const LIMIT: u32 = 50;
 const PAGES_MAX: u32 = 50;
 
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
 pub struct AccessArgs {
     /// Only what this route proxied; - for the API's own
     #[arg(long, allow_hyphen_values = true)]

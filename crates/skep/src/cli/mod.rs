@@ -92,8 +92,6 @@ pub enum Verb {
     Keys(keys::KeysVerb),
     /// Show who changed what
     Audit(audit::AuditArgs),
-    /// Show the requests that nodes have answered
-    Access(access::AccessArgs),
     /// Look at the worker pools and their dead letters
     #[command(subcommand)]
     Pools(pools::PoolsVerb),
@@ -113,9 +111,9 @@ pub enum Verb {
     Capacity(capacity::CapacityArgs),
     /// Show the nodes and what each owns
     Nodes(nodes::NodesArgs),
-    /// Change what a running node logs
-    #[command(subcommand)]
-    Log(log::LogVerb),
+    /// Show the requests that were answered, and change what a running node logs
+    #[command(visible_alias = "access")]
+    Log(Box<log::LogArgs>),
     /// Explain an error code
     Explain(explain::ExplainArgs),
     /// Show and check settings
@@ -154,7 +152,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Doctor(arguments) => doctor::run(&arguments, output),
         Verb::Keys(verb) => keys::run(&verb, output),
         Verb::Audit(arguments) => audit::run(&arguments, output),
-        Verb::Access(arguments) => access::run(&arguments, output),
         Verb::Pools(verb) => pools::run(&verb, output),
         Verb::Polls(verb) => polls::run(&verb, output),
         Verb::Routes(verb) => routes::run(&verb, output),
@@ -163,7 +160,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Sessions(arguments) => sessions::run(&arguments, output),
         Verb::Capacity(arguments) => capacity::run(&arguments, output),
         Verb::Nodes(arguments) => nodes::run(&arguments, output),
-        Verb::Log(verb) => log::run(&verb, output),
+        Verb::Log(arguments) => log::run(&arguments, output),
         Verb::Explain(arguments) => explain::run(&arguments, output),
         Verb::Config(verb) => config::run(&verb, output),
         Verb::Migrate(verb) => migrate::run(&verb, output),

@@ -155,9 +155,9 @@ pub struct StatsArgs {
     /// The route's name; all routes if left out
     name: Option<String>,
 
-    /// So many minutes up to now
+    /// So many minutes up to now, 30 days at most
     #[arg(long, value_name = "COUNT", default_value_t = 60,
-          value_parser = clap::value_parser!(u32).range(1..=10_080))]
+          value_parser = clap::value_parser!(u32).range(1..=43_200))]
     minutes: u32,
 
     #[command(flatten)]

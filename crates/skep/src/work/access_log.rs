@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
 
+/// Entries of one transaction when many have piled up: committing costs more than writing them.
+const AT_ONCE: usize = 5_000;
+
 /// So much of a path is kept.
 pub const PATH_BYTES_MAX: usize = 512;
 /// So much of every other text that comes from outside is kept.
@@ -233,7 +236,8 @@ fn to_database(
             pools.bury(Tier::High, "access-entry", &failure.message, payload);
         }
     };
-    let options = BatchOptions { capacity, ..BatchOptions::new("access-log") };
+    let options =
+        BatchOptions { capacity, entries_max: AT_ONCE, ..BatchOptions::new("access-log") };
     Batcher::new(pools, options, write, give_up)
 }
 

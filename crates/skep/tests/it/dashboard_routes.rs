@@ -201,8 +201,8 @@ fn numbers_are_live_and_an_upstream_that_is_killed_is_out_until_it_is_back() {
     page.screenshot(&picture("routes-one-dark"));
     page.prefer("light");
     everything_has_a_name(&mut page);
-    press(&mut page, "main", "7 days");
-    page.wait_for("/[1-9]\\d* requests in 7 days/.test(document.querySelector('main').innerText)");
+    press(&mut page, "main", "30 days");
+    page.wait_for("/[1-9]\\d* requests in 30 days/.test(document.querySelector('main').innerText)");
     let log = page.eval("document.querySelector('.page-head a.button').getAttribute('href')");
     assert_eq!(log, "#/access?route=shop");
 

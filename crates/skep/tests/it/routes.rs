@@ -51,6 +51,7 @@ fn routes_of_the_file_share_their_work_beside_sessions_on_the_same_port() {
     let mut session = WebSocket::connect(node.gateway(), "/", &[]);
     assert_eq!(session.status(), 101, "{}", session.head());
     assert!(session.echoes("hello"));
+    drop(session);
     assert_eq!(ask(&node, "other.example", "/").status, 426, "what is no route's is a session's");
 
     let list = node.get(ROUTES).json();
@@ -182,7 +183,7 @@ fn routes_of_the_api_have_versions_and_the_file_wins_over_them() {
     let path = format!("{ROUTES}/blog");
     let shown = node.get(&path);
     assert_eq!(shown.header("etag"), format!("\"{version}\""));
-    assert_eq!(shown.json()["spec"]["timeouts"]["connect"], "1s", "defaults are written out");
+    assert_eq!(shown.json()["spec"]["timeouts"]["connect"], "4s", "defaults are written out");
 
     let mut other = blog.clone();
     other["upstreams"] = json!([one.address()]);
@@ -370,6 +371,19 @@ fn what_went_over_a_route_is_counted_logged_and_measured() {
     let (code, said) = place.skep(&node, &["routes", "stats"]);
     assert!(code == 0 && said.contains("shop"), "{said}");
     assert_eq!(node.get(&format!("{ROUTES}/none/stats")).status, 404);
+    let month = node.get(&format!("{ROUTES}/shop/stats?minutes=43200")).json();
+    assert_eq!((&month["step"], &month["total"]["requests"]), (&json!(30), &json!(3)));
+    let at = month["points"][0]["at_ms"].as_i64().expect("a point");
+    assert_eq!(at % (30 * 60_000), 0, "{month}");
+    for (query, wanted) in [
+        ("minutes=0", "`minutes` cannot be 0, it must be from 1 to 43200"),
+        ("minutes=43201", "`minutes` cannot be 43201"),
+        ("minutes=43200&step=1", "`step` cannot be 1, it must be from 30 to 43200"),
+    ] {
+        let answer = node.get(&format!("{ROUTES}/shop/stats?{query}"));
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.body.contains(wanted), "{}", answer.body);
+    }
 
     let failed = eventually("the failure is an event", || {
         events(&node, "route=shop&kind=error").into_iter().next()

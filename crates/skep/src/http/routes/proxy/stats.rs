@@ -3,7 +3,7 @@
 use super::views::{Counts, MinuteView, read_minute};
 use crate::access::now_ms;
 use crate::http::extract::Parameters;
-use crate::http::problem::{Problem, ProblemBody};
+use crate::http::problem::{self, Problem, ProblemBody};
 use crate::node::Shared;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -13,8 +13,11 @@ use skep_routes::store::{MinuteFilter, ROWS_MAX};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far back one answer goes.
-const MINUTES_MAX: u32 = 7 * 24 * 60;
+/// How far back one answer goes: as far as minutes are kept.
+const MINUTES_MAX: u32 = 30 * 24 * 60;
+
+/// Points of one answer at most; minutes are put together so that it is kept.
+const POINTS_MAX: u32 = 1_440;
 
 /// Rows that one answer is made of at most.
 const SEEN_MAX: usize = 200_000;
@@ -23,8 +26,28 @@ const SEEN_MAX: usize = 200_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Span {
-    /// So many minutes up to now; 60 if left out, a week at most.
+    /// So many minutes up to now; 60 if left out, 30 days at most.
     minutes: Option<u32>,
+    /// So many minutes make one point; as few as give 1,440 points at most if left out.
+    step: Option<u32>,
+}
+
+impl Span {
+    /// Minutes and step.
+    fn check(&self) -> Result<(u32, u32), Problem> {
+        let minutes = within("minutes", self.minutes.unwrap_or(60), 1, MINUTES_MAX)?;
+        let least = minutes.div_ceil(POINTS_MAX);
+        let step = within("step", self.step.unwrap_or(least), least, minutes)?;
+        Ok((minutes, step))
+    }
+}
+
+fn within(name: &str, value: u32, least: u32, most: u32) -> Result<u32, Problem> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    let detail = format!("`{name}` cannot be {value}, it must be from {least} to {most}");
+    Err(Problem::new(&problem::E_QUERY_INVALID, detail))
 }
 
 #[derive(Serialize, Deserialize, utoipa::ToSchema)]
@@ -34,23 +57,25 @@ pub struct StatsAnswer {
     /// So many minutes, the one that is not over included. Nodes write what they have seen every
     /// ten seconds.
     pub minutes: u32,
+    /// So many minutes are one point.
+    pub step: u32,
     /// Whether everything is in it; there is a limit to how much is added up at once.
     pub complete: bool,
     /// All of it.
     pub total: Counts,
     /// By route.
     pub routes: BTreeMap<String, Counts>,
-    /// Minutes in which something happened, oldest first.
+    /// Steps in which something happened, oldest first, each from a multiple of the step on.
     pub points: Vec<MinuteView>,
 }
 
 async fn collect(
     shared: &Shared,
     route: Option<String>,
-    minutes: Option<u32>,
+    span: &Span,
 ) -> Result<StatsAnswer, Problem> {
+    let (minutes, step) = span.check()?;
     super::ready(shared)?;
-    let minutes = minutes.unwrap_or(60).clamp(1, MINUTES_MAX);
     let to = now_ms().div_euclid(60_000) + 1;
     let from = to - i64::from(minutes);
     // A node whose clock is ahead of this one's has its last minutes too.
@@ -66,7 +91,8 @@ async fn collect(
             total.merge(&minute);
             let of_route: &mut Minute = routes.entry(row.key.route.clone()).or_default();
             of_route.merge(&minute);
-            let at: &mut Minute = points.entry(row.key.minute).or_default();
+            let start = row.key.minute - row.key.minute.rem_euclid(i64::from(step));
+            let at: &mut Minute = points.entry(start).or_default();
             at.merge(&minute);
         }
         match rows.last() {
@@ -85,6 +111,7 @@ async fn collect(
     Ok(StatsAnswer {
         from_ms: from * 60_000,
         minutes,
+        step,
         complete,
         total: Counts::of(&total),
         routes: routes.into_iter().map(|(name, of)| (name, Counts::of(&of))).collect(),
@@ -97,13 +124,14 @@ async fn collect(
     get, path = "/api/v1/routes/stats", tag = "routes", extensions(("x-scope" = json!("read"))),
     params(Span),
     responses((status = 200, description = "Counts and durations", body = StatsAnswer),
+              (status = 400, description = "A parameter is out of bounds", body = ProblemBody),
               (status = 503, description = "The database cannot be reached", body = ProblemBody))
 )]
 pub async fn stats(
     State(shared): State<Arc<Shared>>,
     Parameters(span): Parameters<Span>,
 ) -> Result<Json<StatsAnswer>, Problem> {
-    collect(&shared, None, span.minutes).await.map(Json)
+    collect(&shared, None, &span).await.map(Json)
 }
 
 /// What went over one route, on all nodes
@@ -119,7 +147,7 @@ pub async fn stats_of(
     Path(name): Path<String>,
     Parameters(span): Parameters<Span>,
 ) -> Result<Json<StatsAnswer>, Problem> {
-    let answer = collect(&shared, Some(name.clone()), span.minutes).await?;
+    let answer = collect(&shared, Some(name.clone()), &span).await?;
     // What is gone may still be looked at.
     if answer.total.requests == 0 && shared.routes.known().get(&name).is_none() {
         return Err(super::unknown(&name));
