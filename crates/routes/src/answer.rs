@@ -58,7 +58,7 @@ impl Local<'_> {
 }
 
 /// The body of a problem, RFC 9457.
-fn problem_json(refusal: &Refusal) -> String {
+pub(crate) fn problem_json(refusal: &Refusal) -> String {
     serde_json::json!({
         "type": format!("urn:skep:error:{}", refusal.code),
         "code": refusal.code,

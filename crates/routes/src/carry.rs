@@ -12,6 +12,7 @@ use crate::proxy::Inner;
 use crate::refusal::{Refusal, RefusalCode, codes};
 use crate::target::Target;
 use crate::tunnel;
+use skep_policy::routes::guard::is_failure;
 use skep_policy::routes::retry::{self, Body, Phase, Verdict};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -141,7 +142,7 @@ impl<S: Io> Carrier<'_, S> {
             let asked = Instant::now();
             match self.attempt(&mut target).await {
                 Tried::Answered { status, bytes, goes_on } => {
-                    let ok = !matches!(status, 502..=504);
+                    let ok = !is_failure(status);
                     target.close(self.proxy, asked, ok, None);
                     self.lingers = !goes_on && status != 101;
                     return (self.outcome(status, bytes, ""), goes_on);

@@ -149,7 +149,7 @@ impl<S: Io> Client<S> {
                     codes::E_HEAD_TOO_SLOW.because(format!("it may take {limit:?}"))
                 }
             };
-            return Plan::Refuse(Box::new(Refused::unfinished(refusal, &self.origin)));
+            return Plan::Refuse(Box::new(Refused::unread(refusal, &self.origin)));
         }
     }
 
@@ -196,7 +196,7 @@ impl<S: Io> Client<S> {
     /// Answers a request that belongs to no route, where nobody else can be asked.
     pub async fn refuse_unclaimed(&mut self, proxy: &Inner) {
         let refusal = codes::E_NO_ROUTE.because("no route has its host and path");
-        self.refuse(proxy, Refused::unfinished(refusal, &self.origin)).await;
+        self.refuse(proxy, Refused::unread(refusal, &self.origin)).await;
     }
 
     /// Sends an answer that was made here, and sees to it that it is read; whether the connection

@@ -4,11 +4,11 @@ use crate::moment::Moment;
 use crate::rate::{By, Rate};
 use crate::route::{HostField, Live, Maintenance, Route, Timeouts};
 use crate::rules::Rules;
-use crate::spec::{HeaderEdits, HostHeader, RateBy, RetryMethods, RouteSpec};
+use crate::spec::{HeaderEdits, HostHeader, RateBy, RouteSpec};
 use crate::upstream::Upstream;
 use skep_policy::breaker;
 use skep_policy::routes::guard::{Checks, Options};
-use skep_policy::routes::retry::{Budget, Limits, Methods, Options as RetryOptions};
+use skep_policy::routes::retry::{Budget, Limits, Options as RetryOptions};
 use skep_policy::routes::{choose, table::Table};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -74,11 +74,7 @@ impl Route {
             },
             tries: spec.retry.tries,
             retry: RetryOptions {
-                methods: match spec.retry.methods {
-                    RetryMethods::Never => Methods::Never,
-                    RetryMethods::Safe => Methods::Safe,
-                    RetryMethods::Idempotent => Methods::Idempotent,
-                },
+                methods: spec.retry.methods.rule(),
                 statuses: spec.retry.statuses.clone(),
             },
             budget: Mutex::new(Budget::new(moment.now(), &limits)),

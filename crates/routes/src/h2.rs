@@ -10,10 +10,11 @@
 //! stream's window, then with the client; and the same in the other direction.
 
 mod exchange;
-mod rewound;
 mod streams;
 mod translate;
 
+use crate::answer::problem_json;
+use crate::refusal::{Refusal, codes};
 use exchange::{NearEnd, Returned, Taking};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Incoming};
@@ -24,11 +25,11 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rewound::Rewound;
+use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Duration;
 use streams::{EndAll, Streams};
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, DuplexStream, duplex};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -90,6 +91,9 @@ pub async fn serve_h2<S, W, E>(
         let (start, streams) = (start.clone(), of_requests.clone());
         async move { answer(request, buffer, &streams, &*start).await }
     });
+    // What was read before comes first.
+    let (from, to) = tokio::io::split(stream);
+    let stream = tokio::io::join(Cursor::new(read).chain(from), to);
     let mut connection = Box::pin(
         http2::Builder::new(streams.clone())
             .timer(TokioTimer::new())
@@ -98,7 +102,7 @@ pub async fn serve_h2<S, W, E>(
             .max_send_buf_size(limits.buffer)
             .keep_alive_interval(limits.ping_every)
             .keep_alive_timeout(limits.ping_limit)
-            .serve_connection(TokioIo::new(Rewound::new(stream, read)), service),
+            .serve_connection(TokioIo::new(stream), service),
     );
     let mut leaving_since = None;
     let mut alarm = Box::pin(sleep(limits.idle));
@@ -168,16 +172,9 @@ where
 }
 
 fn refused(error: &Untranslatable) -> Response<Answer> {
-    const TITLE: &str = "The request cannot be read with certainty";
-    let problem = serde_json::json!({
-        "type": "urn:skep:error:E_REQUEST_INVALID",
-        "code": "E_REQUEST_INVALID",
-        "title": TITLE,
-        "status": error.status.as_u16(),
-        "detail": error.message,
-        "error": format!("{TITLE}: {}", error.message),
-    });
-    let mut response = Response::new(Either::Right(Full::from(problem.to_string())));
+    let refusal = codes::E_REQUEST_INVALID.because(error.message.clone());
+    let refusal = Refusal { status: error.status.as_u16(), ..refusal };
+    let mut response = Response::new(Either::Right(Full::from(problem_json(&refusal))));
     *response.status_mut() = error.status;
     let kind = HeaderValue::from_static("application/problem+json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -201,17 +201,12 @@ fn client_address(request: &Request<'_, '_>, origin: &Origin, options: &ProxyOpt
 }
 
 impl Refused {
-    /// A request that could not even be read.
-    fn unread(refusal: Refusal, origin: &Origin) -> Self {
+    /// A request that could not be read, or did not come to the end of its head.
+    pub fn unread(refusal: Refusal, origin: &Origin) -> Self {
         let protocol = origin.protocol.unwrap_or("1.1");
         let request_id = request_id::fresh();
         let meta = Meta { protocol, request_id, address: Some(origin.peer), ..Meta::default() };
         Refused { refusal, route: None, meta, location: None, goes_on: None }
-    }
-
-    /// A request whose head did not come to its end.
-    pub fn unfinished(refusal: Refusal, origin: &Origin) -> Self {
-        Self::unread(refusal, origin)
     }
 }
 

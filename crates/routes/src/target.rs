@@ -6,7 +6,6 @@ use crate::refusal::{Refusal, codes};
 use crate::upstream::{Busy, Upstream};
 use crate::workers::Seat;
 use skep_policy::routes::choose::Pick;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -41,8 +40,7 @@ impl Target {
         let Some(workers) = &proxy.workers else {
             return Err(codes::E_WORKERS_AWAY.because("this node has no sessions"));
         };
-        let address = job.meta.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let seat = workers.seat(kind, address).await.map_err(|none| {
+        let seat = workers.seat(kind).await.map_err(|none| {
             let refusal = codes::E_WORKERS_AWAY.because(none.message);
             Refusal { retry_after: none.retry_after, ..refusal }
         })?;

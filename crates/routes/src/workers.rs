@@ -8,8 +8,8 @@ pub type Seating = Pin<Box<dyn Future<Output = Result<Box<dyn Seat>, NoSeat>> + 
 
 /// Who gives out workers: each request is a session of one, by the rules of its kind.
 pub trait Workers: Send + Sync + 'static {
-    /// A slot of a worker of this kind. `address` is the client's. Dropping the future gives up.
-    fn seat(&self, kind: &Arc<str>, address: std::net::IpAddr) -> Seating;
+    /// A slot of a worker of this kind. Dropping the future gives up.
+    fn seat(&self, kind: &Arc<str>) -> Seating;
 }
 
 /// A worker's slot. Dropping it gives it back unused.

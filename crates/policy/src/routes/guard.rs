@@ -90,6 +90,12 @@ impl Standing {
     }
 }
 
+/// Whether an answer with this status speaks against the upstream that gave it. 500 does not: it is
+/// what a bug in one page looks like, and the upstream is as good for all others as it was.
+pub const fn is_failure(status: u16) -> bool {
+    matches!(status, 502..=504)
+}
+
 /// One upstream's standing and what it follows from.
 ///
 /// A fresh one is ready: a configuration that was just read must serve at once.

@@ -34,6 +34,17 @@ pub enum Methods {
     Idempotent,
 }
 
+impl Methods {
+    /// Whether a request of this class is sent again although the upstream may have seen it.
+    pub const fn repeats(self, class: Class) -> bool {
+        match (self, class) {
+            (_, Class::Other) | (Methods::Never, _) => false,
+            (Methods::Safe, class) => matches!(class, Class::Safe),
+            (Methods::Idempotent, Class::Safe | Class::Idempotent) => true,
+        }
+    }
+}
+
 /// What doing it twice means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -144,12 +155,7 @@ pub fn may_retry(
             .with("status", u32::from(status))
             .choose(Verdict::GiveUp);
     }
-    let harmless = match (options.methods, attempt.class) {
-        (_, Class::Other) | (Methods::Never, _) => false,
-        (Methods::Safe, class) => class == Class::Safe,
-        (Methods::Idempotent, Class::Safe | Class::Idempotent) => true,
-    };
-    if attempt.phase != Phase::Connect && !harmless {
+    if attempt.phase != Phase::Connect && !options.methods.repeats(attempt.class) {
         return give_up("method-not-repeated")
             .with("class", attempt.class.as_str())
             .choose(Verdict::GiveUp);

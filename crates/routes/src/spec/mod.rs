@@ -36,6 +36,7 @@ pub use units::{parse_size, parse_span, write_size, write_span};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use skep_policy::routes::retry::Class;
 use std::time::Duration;
 
 /// So many flaws are told at once.
@@ -176,6 +177,11 @@ impl RouteSpec {
     /// Everything that is wrong with it; nothing if it can be used.
     pub fn validate(&self) -> Vec<Flaw> {
         check::check(self)
+    }
+
+    /// Whether a request with this method is sent again although an upstream may have seen it.
+    pub fn repeats(&self, method: &str) -> bool {
+        self.retry.tries > 0 && self.retry.methods.rule().repeats(Class::of(method.as_bytes()))
     }
 
     /// The same with `***` for secret headers, for those who may read but not change it.

@@ -2,6 +2,7 @@
 
 use super::{place, units};
 use serde::{Serialize, Serializer};
+use skep_policy::routes::retry::Methods;
 use std::time::Duration;
 
 /// Where requests go.
@@ -136,6 +137,15 @@ pub enum RetryMethods {
 }
 
 impl RetryMethods {
+    /// The same for the policy.
+    pub(crate) fn rule(self) -> Methods {
+        match self {
+            RetryMethods::Never => Methods::Never,
+            RetryMethods::Safe => Methods::Safe,
+            RetryMethods::Idempotent => Methods::Idempotent,
+        }
+    }
+
     pub(super) fn read(text: &str) -> Option<Self> {
         match text {
             "never" => Some(RetryMethods::Never),

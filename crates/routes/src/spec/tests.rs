@@ -465,3 +465,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_sent_again_depends_on_the_method() {
+    let mut spec = RouteSpec::minimal("shop", "a:1");
+    assert!(spec.repeats("GET") && !spec.repeats("PUT"));
+    spec.retry.methods = RetryMethods::Idempotent;
+    assert!(spec.repeats("PUT") && !spec.repeats("POST"));
+    spec.retry.tries = 0;
+    assert!(!spec.repeats("GET"));
+}

@@ -98,7 +98,8 @@ async fn follow(shared: &Shared) {
         Database::Postgres(postgres) => Some(postgres.listen(&[CHANNEL])),
         Database::Sqlite(_) => None,
     };
-    let mut deaf = true;
+    // An embedded database is changed by this process alone, which looks after each change.
+    let mut deaf = listener.is_some();
     let mut failed = false;
     loop {
         match shared.routes.sync().await {

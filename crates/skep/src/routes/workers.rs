@@ -6,7 +6,6 @@ use skep_gateway::WorkerUrl;
 use skep_policy::sessions::{Close, Want};
 use skep_routes::{NoSeat, Seat, Seating, Workers};
 use skep_sessions::{Placed, Sessions, Wish};
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -33,7 +32,7 @@ impl NodeWorkers {
 }
 
 impl Workers for NodeWorkers {
-    fn seat(&self, kind: &Arc<str>, _address: IpAddr) -> Seating {
+    fn seat(&self, kind: &Arc<str>) -> Seating {
         let (sessions, mut state) = (self.sessions.clone(), self.state.clone());
         let deadline = Instant::now() + self.wait_max;
         let kind = kind.to_string();

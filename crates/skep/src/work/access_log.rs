@@ -53,7 +53,7 @@ pub struct AccessEntry {
     pub path: String,
     /// The answer's status.
     pub status: i64,
-    /// From its head to the head of the answer, in microseconds.
+    /// In microseconds: from its head to the head of the answer, or to its end over a route.
     pub duration_us: i64,
     /// Where it came from.
     pub address: String,
@@ -70,10 +70,10 @@ pub struct AccessEntry {
     pub bytes_out: i64,
     /// How many upstreams were asked until one answered.
     pub tries: i64,
-    /// `1.0`, `1.1`, `2` or `ws`.
+    /// `1.0`, `1.1` or `2`.
     #[schema(value_type = String)]
     pub protocol: Cow<'static, str>,
-    /// What went wrong, in a word such as `upstream-timeout`; empty if nothing did.
+    /// What went wrong, in a word such as `slow` or `closed`; empty if nothing did.
     #[schema(value_type = String)]
     pub error: Cow<'static, str>,
 }

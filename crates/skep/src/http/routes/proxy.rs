@@ -170,7 +170,7 @@ async fn test(
     let verdict = shared.routes.proxy.test(&question);
     let known = shared.routes.known();
     let retries = verdict.route.as_deref().and_then(|name| known.get(name));
-    let retries = retries.map(|route| change::may_retry(&route.spec, &method));
+    let retries = retries.map(|route| route.spec.repeats(&method));
     Ok(Json(TestAnswer { url: body.url, method, verdict, retries }))
 }
 

@@ -11,8 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
-use skep_policy::routes::retry::Class;
-use skep_routes::spec::{Flaw, RetryMethods, RouteSpec};
+use skep_routes::spec::{Flaw, RouteSpec};
 use skep_routes::store::{Deleted, Put};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,17 +21,6 @@ const TAKEN: [&str; 4] = ["events", "reload", "stats", "test"];
 
 /// How often a change that others interfere with is tried again.
 const ATTEMPTS_MAX: u32 = 5;
-
-/// Whether a request with this method is sent again although an upstream may have seen it.
-pub fn may_retry(spec: &RouteSpec, method: &str) -> bool {
-    let class = Class::of(method.as_bytes());
-    spec.retry.tries > 0
-        && match spec.retry.methods {
-            RetryMethods::Never => false,
-            RetryMethods::Safe => class == Class::Safe,
-            RetryMethods::Idempotent => class != Class::Other,
-        }
-}
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -320,15 +308,5 @@ mod tests {
             let wrong = version(Some(header), query).expect_err(header);
             assert!(wrong.contains("give the version"), "{wrong}");
         }
-    }
-
-    #[test]
-    fn what_is_sent_again_depends_on_the_method() {
-        let mut spec = RouteSpec::minimal("shop", "a:1");
-        assert!(may_retry(&spec, "GET") && !may_retry(&spec, "PUT"));
-        spec.retry.methods = RetryMethods::Idempotent;
-        assert!(may_retry(&spec, "PUT") && !may_retry(&spec, "POST"));
-        spec.retry.tries = 0;
-        assert!(!may_retry(&spec, "GET"));
     }
 }
