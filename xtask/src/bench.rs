@@ -10,6 +10,8 @@ const BENCHMARKS: &[(&str, &str)] = &[
     ("footprint", "size of the binary, memory of an idle node, start to ready"),
     ("polls", "calls and Redis time against a key for each endpoint, lateness, handover, failover"),
     ("pools", "worker pools against tokio::spawn and crossbeam with DashMap, isolation, limits"),
+    ("queues", "push, pop and ack against a PostgreSQL table and NATS, wake-ups, many partitions"),
+    ("routes", "requests a second through the proxy against nginx and HAProxy, idle connections"),
     ("sessions", "messages, new sessions and memory of the gateway against nginx and HAProxy"),
     ("store", "durable rows a second, group commit against one transaction a call"),
 ];

@@ -3,7 +3,7 @@
 use crate::install::install_missing;
 use crate::run::{cargo, step, works};
 use skep_testkit::programs::NEEDED;
-use skep_testkit::{Postgres, SHARED_POSTGRES, playwright};
+use skep_testkit::{Postgres, SHARED_POSTGRES, playwright, queen};
 use std::time::Instant;
 
 /// Installs what is missing, checks formatting and lints, runs every test, and cleans up.
@@ -11,6 +11,7 @@ pub fn test(arguments: &[&str]) -> Result<(), String> {
     let started = Instant::now();
     install_missing(NEEDED)?;
     playwright::install()?;
+    queen::install()?;
     for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         if !works(cargo().args([tool, "--version"])) {
             return Err(format!("cargo {tool} is missing; run: rustup component add {component}"));

@@ -37,6 +37,7 @@ mod id;
 pub mod ownership;
 pub mod polls;
 pub mod pools;
+pub mod queues;
 mod reason;
 pub mod rendezvous;
 pub mod routes;

@@ -38,6 +38,7 @@ pub mod fleet;
 pub mod http;
 pub mod logging;
 pub mod node;
+pub mod queues;
 pub mod report;
 pub mod routes;
 pub mod settings;

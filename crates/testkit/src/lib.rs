@@ -8,7 +8,7 @@
 //! * [`EchoWorker`] and [`WebSocket`]: the two ends of a session through a gateway.
 //! * [`Proxy`]: a loopback connection that can be cut, frozen, muted, delayed and throttled.
 //! * [`Browser`]: a headless Chromium that shows pages, and `certificates` for TLS.
-//! * [`playwright`]: clients and servers that real users have, at one version.
+//! * [`playwright`] and [`queen`]: clients and servers that real users have, at one version.
 //! * [`FakeClock`]: a clock that a test moves.
 //! * [`programs`]: where the servers' programs are, and the table of what tests need.
 //!
@@ -22,11 +22,13 @@ mod clock;
 mod folder;
 pub mod http;
 mod node;
+mod packages;
 pub mod playwright;
 mod postgres;
 mod process;
 pub mod programs;
 mod proxy;
+pub mod queen;
 mod receiver;
 mod redis;
 mod websocket;

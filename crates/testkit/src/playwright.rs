@@ -1,7 +1,6 @@
 //! Playwright's client and server for Node, at the one version that tests speak.
 
-use crate::programs;
-use std::fs::File;
+use crate::{packages, programs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,26 +25,9 @@ pub const CHROMIUM_FLAGS: &[&str] = &[
 /// # Errors
 /// If it cannot be had; the text says what was tried.
 pub fn install() -> Result<PathBuf, String> {
-    let home = build_folder().join("playwright");
-    let modules = home.join(VERSION).join("node_modules");
-    let there = || modules.join("playwright-core/package.json").is_file();
-    if there() {
-        return Ok(modules);
-    }
-    let text = |error: std::io::Error| format!("{}: {error}", home.display());
-    std::fs::create_dir_all(&home).map_err(text)?;
-    let lock = File::create(home.join("lock")).map_err(text)?;
-    lock.lock().map_err(text)?;
-    if there() {
-        return Ok(modules);
-    }
-    // Under its final name only when it is complete.
-    let fresh = home.join("fresh");
-    let _ = std::fs::remove_dir_all(&fresh);
-    std::fs::create_dir_all(&fresh).map_err(text)?;
-    npm_install(&fresh)?;
-    std::fs::rename(&fresh, home.join(VERSION)).map_err(text)?;
-    if there() { Ok(modules) } else { Err(format!("npm left nothing in {}", modules.display())) }
+    let proof = "node_modules/playwright-core/package.json";
+    let folder = packages::once("playwright", VERSION, proof, npm_install)?;
+    Ok(folder.join("node_modules"))
 }
 
 /// As [`install`], for tests.
@@ -74,13 +56,4 @@ fn npm_install(folder: &Path) -> Result<(), String> {
          its registry once:\n{}",
         said.trim()
     ))
-}
-
-/// The folder that cargo builds into, from where this program is.
-fn build_folder() -> PathBuf {
-    let program = std::env::current_exe().unwrap_or_default();
-    // Of each profile, which is a folder below it.
-    let profile = program.ancestors().find(|folder| folder.join(".fingerprint").is_dir());
-    let build = profile.and_then(Path::parent).map(Path::to_path_buf);
-    build.unwrap_or_else(std::env::temp_dir)
 }

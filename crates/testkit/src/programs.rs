@@ -72,6 +72,22 @@ pub const NEEDED: &[Needed] = &[
         apk: "npm",
     },
     Needed {
+        program: "python3",
+        purpose: "clients that speak to queues",
+        apt: "python3",
+        dnf: "python3",
+        pacman: "python",
+        apk: "python3",
+    },
+    Needed {
+        program: "pip3",
+        purpose: "installing Queen's client for them",
+        apt: "python3-pip",
+        dnf: "python3-pip",
+        pacman: "python-pip",
+        apk: "py3-pip",
+    },
+    Needed {
         program: "unshare",
         purpose: "a small disk that fills up",
         apt: "util-linux",

@@ -14,6 +14,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
+/// Where a node listens unless it is told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:6632";
 /// How long a node may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// An answer larger than this is not one of a node.
@@ -24,7 +26,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 #[command(next_help_heading = "Node")]
 pub struct NodeArgs {
     /// Address of the node
-    #[arg(long, value_name = "URL", env = "SKEP_URL", default_value = "http://127.0.0.1:6632")]
+    #[arg(long, value_name = "URL", env = "SKEP_URL", default_value = DEFAULT_URL)]
     pub url: String,
 
     /// API key; better given in the environment, where other users cannot see it
@@ -77,6 +79,23 @@ impl NodeArgs {
             return Ok(Err((self.refusal(status, &body), told)));
         }
         self.read(&body).map(Ok)
+    }
+
+    /// Asks for something that may take `wait` longer to come than answers do. `None` if there was
+    /// nothing.
+    pub async fn wait_for<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        wait: Duration,
+    ) -> Result<Option<T>, CliError> {
+        let answer =
+            tokio::time::timeout(ANSWER_TIMEOUT + wait, self.send(Method::GET, path, None));
+        let (status, body) = answer.await.unwrap_or_else(|_| Err(self.too_slow()))?;
+        match status {
+            StatusCode::NO_CONTENT => Ok(None),
+            status if status.is_success() => self.read(&body).map(Some),
+            status => Err(self.refusal(status, &body)),
+        }
     }
 
     fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, CliError> {
@@ -225,6 +244,12 @@ impl NodeArgs {
         };
         let code = status.as_u16();
         CliError::new(exit, format!("{} answered {code}: {text}{hint}", self.shown_url()))
+    }
+
+    /// Whether somebody who says nothing about the node would reach this one too.
+    pub fn is_usual(&self) -> bool {
+        let usual = std::env::var("SKEP_URL");
+        self.url == usual.as_deref().unwrap_or(DEFAULT_URL)
     }
 
     /// The address without what somebody may have put before an `@`.

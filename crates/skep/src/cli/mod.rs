@@ -1,6 +1,7 @@
 //! The command line: one program, a verb for each thing to do.
 
 mod access;
+mod ack;
 mod audit;
 mod bench;
 mod capacity;
@@ -19,6 +20,9 @@ mod nodes;
 mod output;
 mod polls;
 mod pools;
+mod pop;
+mod push;
+mod queues;
 mod routes;
 mod serve;
 mod sessions;
@@ -101,6 +105,15 @@ pub enum Verb {
     /// Look at the routes of the proxy, what goes over them, and change them
     #[command(subcommand)]
     Routes(routes::RoutesVerb),
+    /// Push messages to a queue
+    Push(push::PushArgs),
+    /// Get messages of a queue
+    Pop(pop::PopArgs),
+    /// Say what became of a message
+    Ack(ack::AckArgs),
+    /// Look at queues, their partitions and groups
+    #[command(subcommand)]
+    Queues(queues::QueuesVerb),
     /// Keep a worker program that wears out alive, registered and fresh
     Worker(Box<worker::WorkerArgs>),
     /// Look at the workers that serve sessions, drain and remove them
@@ -155,6 +168,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Pools(verb) => pools::run(&verb, output),
         Verb::Polls(verb) => polls::run(&verb, output),
         Verb::Routes(verb) => routes::run(&verb, output),
+        Verb::Push(arguments) => push::run(&arguments, output),
+        Verb::Pop(arguments) => pop::run(&arguments, output),
+        Verb::Ack(arguments) => ack::run(&arguments, output),
+        Verb::Queues(verb) => queues::run(&verb, output),
         Verb::Worker(arguments) => worker::run(&arguments),
         Verb::Workers(arguments) => workers::run(&arguments, output),
         Verb::Sessions(arguments) => sessions::run(&arguments, output),

@@ -67,12 +67,15 @@ pub fn span(micros: f64) -> String {
 /// Whether something could not be printed, so that the answer is not complete.
 static INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
+/// Whether the reader left before everything was printed.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
 /// Prints a line. A reader that has left, as `head` does, has seen enough; a full disk has not.
 pub fn line(text: &str) {
-    if let Err(error) = writeln!(anstream::stdout(), "{text}")
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-        && !INCOMPLETE.swap(true, Ordering::Relaxed)
-    {
+    let Err(error) = writeln!(anstream::stdout(), "{text}") else { return };
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        UNREAD.store(true, Ordering::Relaxed);
+    } else if !INCOMPLETE.swap(true, Ordering::Relaxed) {
         self::error(&format!("the answer could not be written: {error}"));
     }
 }
@@ -80,6 +83,16 @@ pub fn line(text: &str) {
 /// Whether everything was printed that should have been.
 pub fn is_complete() -> bool {
     !INCOMPLETE.load(Ordering::Relaxed)
+}
+
+/// Whether all of it went to somebody, who may still not have looked at it.
+pub fn is_delivered() -> bool {
+    is_complete() && !UNREAD.load(Ordering::Relaxed)
+}
+
+/// Prints what belongs to no answer, beside it.
+pub fn note(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 /// Prints a note that stops nothing.

@@ -3,8 +3,9 @@
 use super::guard::peer;
 use super::problem::{self, Problem};
 use crate::access::{Caller, Who, redact};
+use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
@@ -36,6 +37,37 @@ fn describe(rejection: &JsonRejection) -> Problem {
             Problem::new(&problem::E_BODY_TOO_LARGE, "it is larger than is allowed here")
         }
         _ => Problem::new(&problem::E_BODY_INVALID, detail),
+    }
+}
+
+/// A body as it came, of whatever kind.
+pub struct RawBody(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for RawBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        match Bytes::from_request(request, state).await {
+            Ok(bytes) => Ok(RawBody(bytes)),
+            Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(Problem::new(&problem::E_BODY_TOO_LARGE, "it is larger than is allowed here"))
+            }
+            Err(rejection) => Err(Problem::new(&problem::E_BODY_INVALID, rejection.body_text())),
+        }
+    }
+}
+
+/// The variable parts of the path. What is no escape stands for itself.
+pub struct Segments<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(value)) => Ok(Segments(value)),
+            Err(rejection) => Err(Problem::field("path", rejection.body_text())),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Around every request: who asks and whether they may, its id, its limits, its line in the log.
 
 use super::problem::{self, Code, Problem};
+use super::routes::POP_WAIT_MAX;
 use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex, redact};
 use crate::node::{Shared, panic_message};
 use crate::settings::{ByteSize, Value};
@@ -117,14 +118,12 @@ pub async fn guard(
     };
     let admitted = check_length(body_max, request.headers())
         .and_then(|()| admit(&shared, need, &request, address));
-    let access_log = shared.work.access_log.as_ref().filter(|_| is_kept(route));
+    let kept = shared.work.access_log.as_ref().filter(|_| is_kept(route));
     let actor = match &admitted {
-        Ok(Some(caller)) if shared.settings.log.access || access_log.is_some() => {
-            Some(caller.actor())
-        }
+        Ok(Some(caller)) if shared.settings.log.access || kept.is_some() => Some(caller.actor()),
         _ => None,
     };
-    let told = access_log.map(|_| Told::of(&request));
+    let told = kept.map(|_| Told::of(&request));
     let mut response = match admitted {
         Err(problem) => {
             read_away(request).await;
@@ -138,18 +137,23 @@ pub async fn guard(
                 let most = PUBLIC_BODY_BYTES_MAX as usize;
                 request = request.map(|body| Body::new(Limited::new(body, most)));
             }
-            within(shared.settings.api.request_timeout, &id, next.run(request)).await
+            let limit = shared.settings.api.request_timeout + may_wait(route);
+            within(limit, &id, next.run(request)).await
         }
     };
 
     let (took, status) = (started.elapsed(), response.status().as_u16());
     drop(in_flight);
     shared.traffic.count(known_method(&method), route.unwrap_or("-"), status, took);
-    if shared.settings.log.access || access_log.is_some() {
+    // Messages that pass are counted, and what goes wrong with them is written down.
+    let passed = is_message(route) && status < 400;
+    let access_log = kept.filter(|_| !passed);
+    let is_logged = shared.settings.log.access && !passed;
+    if is_logged || access_log.is_some() {
         let end = uri.path().floor_char_boundary(PATH_BYTES_MAX);
         let (path, actor) = (redact(&uri.path()[..end]), actor.as_deref().unwrap_or("-"));
         let path = &*path;
-        if shared.settings.log.access {
+        if is_logged {
             let ms = format_args!("{:.3}", took.as_secs_f64() * 1e3);
             tracing::info!(
                 target: "skep::access", %method, path, status, %ms, %address, id, actor, "request"
@@ -214,6 +218,21 @@ fn is_kept(route: Option<&str>) -> bool {
     route != Some("/") && !heartbeat && !["/health", "/metrics", "/assets"].into_iter().any(begins)
 }
 
+/// Whether a route is for messages that come and go: some ten thousand a second, whose lines nobody
+/// could read or keep.
+fn is_message(route: Option<&str>) -> bool {
+    let prefixes = ["/api/v1/push", "/api/v1/pop", "/api/v1/ack", "/api/v1/transaction"];
+    route.is_some_and(|route| prefixes.into_iter().any(|prefix| route.starts_with(prefix)))
+}
+
+/// How long a route may wait before it works.
+fn may_wait(route: Option<&str>) -> Duration {
+    match route.is_some_and(|route| route.starts_with("/api/v1/pop")) {
+        true => POP_WAIT_MAX,
+        false => Duration::ZERO,
+    }
+}
+
 /// Waits for a route's answer for so long, and survives its panic.
 async fn within(limit: Duration, id: &str, route: impl Future<Output = Response>) -> Response {
     match tokio::time::timeout(limit, AssertUnwindSafe(route).catch_unwind()).await {
@@ -265,8 +284,9 @@ fn admit(
             Need::Nothing => Ok(None),
             Need::Scope(_) => Err(Problem::new(
                 &problem::E_STARTING,
-                "the database was not reached yet, so nobody can be let in",
-            )),
+                "there was no connection to the database yet, so nobody can be let in",
+            )
+            .retry_after(STARTS)),
         };
     };
     let caller = identify(shared, &ring, request.headers(), address);
@@ -309,7 +329,8 @@ pub fn admit_session(
     Ok(caller)
 }
 
-fn check_scope(caller: &Caller, scope: Scope) -> Result<(), Problem> {
+/// Refuses a caller who does not have the scope.
+pub fn check_scope(caller: &Caller, scope: Scope) -> Result<(), Problem> {
     if caller.scopes.allow(scope) {
         return Ok(());
     }

@@ -35,7 +35,7 @@ pub use traffic::{Point, Traffic};
 use crate::access::redact;
 use crate::node::Shared;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{HeaderValue, Uri};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
 use guard::Needs;
@@ -43,6 +43,7 @@ use std::sync::{Arc, LazyLock};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{DefaultPredicate, Predicate};
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 
 /// The OpenAPI document, as it is served and kept in `docs/openapi.json`.
@@ -78,11 +79,20 @@ fn router(shared: Arc<Shared>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(body_max))
         .layer(guarded)
-        .layer(CompressionLayer::new());
+        .layer(CompressionLayer::new().compress_when(compress_when()));
     match cors {
         Some(cors) => router.layer(cors).with_state(shared),
         None => router.with_state(shared),
     }
+}
+
+/// Answers with messages are not compressed: most are small, and compressing would cost more than
+/// everything else about them.
+fn compress_when() -> impl Predicate {
+    let is_large = |_, _, _: &HeaderMap, extensions: &Extensions| {
+        extensions.get::<routes::Uncompressed>().is_none()
+    };
+    DefaultPredicate::new().and(is_large)
 }
 
 /// Off unless origins are named. Cookies are never shared with other sites, keys may be sent.

@@ -44,6 +44,7 @@ codes! {
     E_CROSS_SITE 403 "The request comes from another site";
     E_CSRF 403 "The page's token is missing or wrong";
     E_ENCODING_UNSUPPORTED 501 "The body's encoding is not known";
+    E_ENCRYPTION_KEY 503 "The node does not have the key of the queue";
     E_ENDPOINTS_MAX 409 "There are as many endpoints as there may be";
     E_ENDPOINT_CHANGED 409 "Somebody else has changed the endpoint";
     E_ENDPOINT_EXISTS 409 "There is an endpoint with this id";
@@ -73,13 +74,19 @@ codes! {
     E_METHOD 405 "The path does not have this method";
     E_METHOD_UNSUPPORTED 501 "The method is not known here";
     E_NOT_FOUND 404 "There is nothing at this path";
+    E_NOT_SUPPORTED 501 "This is not in this version";
     E_NO_ROUTE 404 "No route takes the request";
+    E_PARTITION_UNKNOWN 404 "There is no such partition";
     E_POOL_FULL 503 "The pool is full";
     E_POOL_UNKNOWN 404 "There is no such pool";
+    E_POPS_MAX 429 "As many pops wait as may";
     E_PROTOCOL_UNSUPPORTED 505 "The version of HTTP is not known";
     E_PROXY_BODY_TOO_LARGE 413 "The body is too large for the route";
     E_PROXY_BODY_TOO_SLOW 408 "The body of the request took too long";
     E_QUERY_INVALID 400 "A parameter has a value it cannot have";
+    E_QUEUES_BUSY 429 "Too many requests wait for the queues";
+    E_QUEUE_FULL 429 "The queue is full";
+    E_QUEUE_UNKNOWN 404 "There is no such queue";
     E_RATE_LIMITED 429 "Too many requests";
     E_REQUEST_INVALID 400 "The request cannot be read with certainty";
     E_ROUTES_MAX 409 "There are as many routes as there may be";
@@ -121,7 +128,9 @@ pub struct Problem {
     detail: String,
     field: Option<String>,
     flaws: Vec<Flaw>,
+    queue: Option<String>,
     retry_after: Option<Duration>,
+    is_plain: bool,
 }
 
 /// One of several things that are wrong with what was sent.
@@ -165,19 +174,51 @@ pub struct ProblemBody {
     /// Everything that is wrong, where it is more than one field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     flaws: Vec<Flaw>,
-    /// Title and detail in one.
+    /// The queue at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<String>,
+    /// Title and detail in one; on the routes of queues the detail alone.
     error: String,
 }
 
 impl Problem {
     /// An error of this kind, with what is wrong this time.
     pub fn new(code: &'static Code, detail: impl Into<String>) -> Self {
-        Problem { code, detail: detail.into(), field: None, flaws: Vec::new(), retry_after: None }
+        Problem {
+            code,
+            detail: detail.into(),
+            field: None,
+            flaws: Vec::new(),
+            queue: None,
+            retry_after: None,
+            is_plain: false,
+        }
     }
 
     /// A field that cannot have its value.
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
         Problem { field: Some(field.to_owned()), ..Problem::new(&E_FIELD_INVALID, detail) }
+    }
+
+    /// The field at fault.
+    #[must_use]
+    pub fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    /// The queue at fault.
+    #[must_use]
+    pub fn of_queue(mut self, queue: &str) -> Self {
+        self.queue = Some(queue.to_owned());
+        self
+    }
+
+    /// With `error` as clients of queues know it: the detail alone, word for word.
+    #[must_use]
+    pub fn plain(mut self) -> Self {
+        self.is_plain = true;
+        self
     }
 
     /// Everything that is wrong, where it is more than one field.
@@ -222,10 +263,11 @@ impl IntoResponse for Problem {
             code: self.code.name,
             title: self.code.title,
             status: self.code.status,
-            error: self.to_string(),
+            error: if self.is_plain { self.detail.clone() } else { self.to_string() },
             detail: self.detail,
             field: self.field,
             flaws: self.flaws,
+            queue: self.queue,
         };
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();

@@ -63,6 +63,7 @@ impl StoreKeeper {
             }
         }
         self.check_exposure()?;
+        self.shared.queues.join(&self.shared.settings, &self.shared.stores).await?;
         self.join_fleet().await
     }
 

@@ -2,6 +2,7 @@
 
 use crate::fleet::FleetMetrics;
 use crate::http::Traffic;
+use crate::queues::NodeQueues;
 use crate::routes::{NodeRoutes, RouteCollector};
 use crate::work::{PoolCollector, Work};
 use prometheus_client::encoding::text::encode;
@@ -26,13 +27,14 @@ pub struct Metrics {
 
 impl Metrics {
     /// A registry with the node's own metrics, those of its port, its stores, its pools
-    /// of the fleet and of the routes.
+    /// of the fleet, of the routes and of the queues.
     pub fn new(
         stores: &Stores,
         traffic: &Traffic,
         work: &Arc<Work>,
         fleet: &FleetMetrics,
         routes: &Arc<NodeRoutes>,
+        queues: &NodeQueues,
     ) -> Self {
         let mut registry = Registry::default();
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -67,6 +69,7 @@ impl Metrics {
         fleet.sessions.register(&mut registry);
         fleet.gateway.register(&mut registry);
         registry.register_collector(Box::new(RouteCollector(routes.clone())));
+        queues.metrics().register(&mut registry);
         Metrics {
             registry,
             uptime,

@@ -12,6 +12,7 @@ pub use services::{Cause, Failure, Services, panic_message};
 use crate::access::Access;
 use crate::fleet::{self, Fleet, FleetMetrics, NodeDesk};
 use crate::http::{Certificate, CertificateFiles, Point, Traffic};
+use crate::queues::NodeQueues;
 use crate::routes::{NodeFront, NodeRoutes};
 use crate::settings::Settings;
 use crate::work::Work;
@@ -37,6 +38,7 @@ pub const SCHEMAS: &[Schema] = &[
     skep_polls::SCHEMA,
     skep_sessions::SCHEMA,
     skep_routes::store::SCHEMA,
+    skep_queues::store::SCHEMA,
 ];
 
 /// How long one look at the stores serves everybody who asks for it.
@@ -71,6 +73,7 @@ pub struct Shared {
     pub access: Access,
     pub work: Arc<Work>,
     pub routes: Arc<NodeRoutes>,
+    pub queues: NodeQueues,
     /// What the port is encrypted with, if it is.
     pub certificate: Option<Arc<Certificate>>,
     /// The last second of the port's life.
@@ -137,6 +140,7 @@ impl Shared {
         if let Some(fleet) = self.fleet() {
             fleet.refresh_metrics();
         }
+        self.queues.refresh_metrics();
         let expires = self.certificate.as_ref().map(|one| one.expires_at_ms());
         self.metrics.render(self.uptime(), &self.stores, expires)
     }
@@ -182,15 +186,17 @@ impl Node {
         let name = settings.node.name.clone().unwrap_or_else(|| default_name(address));
         let work = Arc::new(Work::start(&settings, &stores, name.as_str(), &state)?);
         let routes = NodeRoutes::start(&settings, name.as_str(), &work, &stores, &state)?;
+        let queues = NodeQueues::new(&settings, &stores);
         let fleet_metrics = FleetMetrics::default();
         let shared = Arc::new(Shared {
             name,
             address,
-            metrics: Metrics::new(&stores, &traffic, &work, &fleet_metrics, &routes),
+            metrics: Metrics::new(&stores, &traffic, &work, &fleet_metrics, &routes, &queues),
             fleet: OnceLock::new(),
             fleet_metrics,
             work,
             routes,
+            queues,
             traffic,
             access: Access::new(clock.clone()),
             certificate,
@@ -292,6 +298,9 @@ async fn run(
     let others = shared.clone();
     let chore = shared.clone();
     services.start("http", drain_limit, |stop| crate::http::serve(listener, chore, stop));
+    // Stops before the port, which would wait for the pops that wait.
+    let chore = shared.clone();
+    services.start("queues", CHORE_STOP_LIMIT, |stop| crate::queues::run(chore, stop));
     // Stops before the port, at which workers say that they live while sessions end.
     if let Some(gateway) = gateway {
         let chore = shared.clone();

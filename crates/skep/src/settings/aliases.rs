@@ -85,6 +85,13 @@ pub const ALIASES: &[&[Alias]] = &[
         alias("DEFAULT_BROWSER_TYPE", "sessions.default_kind"),
         Alias { convert: seconds, ..alias("WORKER_SELECT_TIMEOUT", "sessions.wait_max") },
     ],
+    &[
+        alias("QUEEN_ENCRYPTION_KEY", "queues.encryption_key"),
+        Alias {
+            convert: subscription,
+            ..alias("DEFAULT_SUBSCRIPTION_MODE", "queues.default_subscription")
+        },
+    ],
 ];
 
 /// All of them, one after the other.
@@ -96,6 +103,15 @@ pub fn aliases() -> impl Iterator<Item = &'static Alias> {
 fn seconds(text: &str) -> String {
     let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if bare { format!("{text}s") } else { text.to_owned() }
+}
+
+/// Nothing is everything, as it is there.
+fn subscription(text: &str) -> String {
+    match text {
+        "" => "all".to_owned(),
+        "new-only" => "new".to_owned(),
+        other => other.to_owned(),
+    }
 }
 
 /// The names that other systems have for the same levels.

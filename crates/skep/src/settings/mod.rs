@@ -12,6 +12,7 @@ mod aliases;
 mod fleet;
 mod layers;
 mod pools;
+mod queues;
 mod routes;
 mod section;
 mod sessions;
@@ -22,6 +23,7 @@ pub use aliases::{Alias, aliases};
 pub use fleet::{NodesSettings, PollsSettings};
 pub use layers::{Layers, Origin, Problem, environment_name};
 pub use pools::AllPoolSettings;
+pub use queues::{EncryptionKey, QueuesSettings, Subscription};
 pub use routes::{FileRoute, Networks, ProxySettings, policy_flaw};
 pub use section::Effective;
 pub use sessions::{GatewaySettings, SessionsSettings, is_kind};
@@ -220,6 +222,7 @@ pub struct Settings {
     pub gateway: GatewaySettings,
     pub sessions: SessionsSettings,
     pub proxy: ProxySettings,
+    pub queues: QueuesSettings,
     /// Of the file.
     pub routes: Vec<FileRoute>,
     /// The file, if one was read or would have been.
@@ -246,6 +249,7 @@ impl Settings {
             gateway: GatewaySettings::read(reader),
             sessions: SessionsSettings::read(reader),
             proxy: ProxySettings::read(reader),
+            queues: QueuesSettings::read(reader),
             routes: reader.take_routes(),
             file: reader.layers.file.clone(),
             sqlite: SqliteSettings::read(reader),
@@ -273,6 +277,7 @@ impl Settings {
             GatewaySettings::KEYS,
             SessionsSettings::KEYS,
             ProxySettings::KEYS,
+            QueuesSettings::KEYS,
             SqliteSettings::KEYS,
             PostgresSettings::KEYS,
             RedisSettings::KEYS,

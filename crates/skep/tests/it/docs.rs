@@ -73,7 +73,8 @@ async fn every_metric_is_in_the_table_of_metrics() {
         let fleet = skep::fleet::FleetMetrics::default();
         let routes = skep::routes::NodeRoutes::start(&settings, "docs", &work, &stores, &ready);
         let routes = routes.expect("starts");
-        let metrics = skep::node::Metrics::new(&stores, &traffic, &work, &fleet, &routes);
+        let queues = skep::queues::NodeQueues::new(&settings, &stores);
+        let metrics = skep::node::Metrics::new(&stores, &traffic, &work, &fleet, &routes, &queues);
         // A metric with labels shows once it has a value.
         traffic.count("GET", "/health", 200, std::time::Duration::ZERO);
         texts.push(metrics.render(std::time::Duration::ZERO, &stores, None));

@@ -11,6 +11,7 @@ mod nodes;
 mod polls;
 mod pools;
 mod proxy;
+mod queues;
 mod session;
 mod sessions;
 mod web;
@@ -25,6 +26,8 @@ pub use polls::{
     ResultView, ResultsAnswer,
 };
 pub use pools::{LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer};
+
+pub use queues::{POP_WAIT_MAX, Uncompressed};
 
 pub use proxy::{Counts, RouteEventView, RouteEventsAnswer, StatsAnswer};
 pub use sessions::{
@@ -65,6 +68,7 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(nodes::routes())
         .merge(polls::routes())
         .merge(proxy::routes())
+        .merge(queues::routes())
         .merge(sessions::routes())
         .merge(web::routes())
 }

@@ -4,8 +4,8 @@ use crate::access::timestamp;
 use crate::node::{self, Shared};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use skep_store::Health;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ pub fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(live))
         .routes(routes!(ready))
         .routes(routes!(metrics))
+        .routes(routes!(prometheus))
         .routes(routes!(describe))
 }
 
@@ -101,13 +102,86 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, &'static str) 
     }
 }
 
-/// Everything the node counts, for Prometheus
+/// Everything the node counts, for Prometheus; some of it as JSON for whoever asks for that
 #[utoipa::path(
     get, path = "/metrics", tag = "node", extensions(("x-scope" = json!("read"))),
+    responses((status = 200, description = "What is counted", content(
+        (String = "application/openmetrics-text"), (MetricsAnswer = "application/json")
+    )))
+)]
+async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    if accept.is_some_and(|accept| accept.contains("application/json")) {
+        return Json(MetricsAnswer::of(&shared)).into_response();
+    }
+    prometheus(State(shared)).await.into_response()
+}
+
+/// Everything the node counts, for Prometheus
+#[utoipa::path(
+    get, path = "/metrics/prometheus", tag = "node", extensions(("x-scope" = json!("read"))),
     responses((status = 200, description = "OpenMetrics text", body = String))
 )]
-async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+async fn prometheus(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, METRICS_TYPE)], shared.render_metrics())
+}
+
+/// A few of the metrics, in the form that existing queue clients read.
+#[derive(Serialize, utoipa::ToSchema)]
+struct MetricsAnswer {
+    /// Seconds since the node started.
+    uptime: f64,
+    requests: CountAndRate,
+    /// Messages that were pushed.
+    messages: CountAndRate,
+    memory: MemoryAnswer,
+    cpu: ProcessorAnswer,
+}
+
+/// How many, and how many in the last second.
+#[derive(Serialize, utoipa::ToSchema)]
+struct CountAndRate {
+    total: f64,
+    /// Not known of messages.
+    rate: Option<f64>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct MemoryAnswer {
+    /// Bytes that the process holds.
+    rss: i64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct ProcessorAnswer {
+    /// Percent of one processor, in the last second.
+    percent: f64,
+}
+
+impl MetricsAnswer {
+    fn of(shared: &Shared) -> Self {
+        let text = shared.render_metrics();
+        let point = *shared.latest_point.borrow();
+        let requests = sum_of(&text, "skep_http_requests_total");
+        let messages = sum_of(&text, "skep_queue_pushed_messages_total");
+        MetricsAnswer {
+            uptime: shared.uptime().as_secs_f64(),
+            requests: CountAndRate { total: requests, rate: Some(point.per_second) },
+            messages: CountAndRate { total: messages, rate: None },
+            memory: MemoryAnswer { rss: point.resident_bytes },
+            cpu: ProcessorAnswer { percent: point.cpu_percent },
+        }
+    }
+}
+
+/// The sum of a counter over all its labels.
+fn sum_of(text: &str, name: &str) -> f64 {
+    let of_name = |line: &str| {
+        let rest = line.strip_prefix(name)?;
+        let rest = if rest.starts_with('{') { &rest[rest.rfind('}')? + 1..] } else { rest };
+        rest.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    text.lines().filter_map(of_name).sum()
 }
 
 /// The answer of `/api/v1/node`, which the command line reads back.

@@ -1,0 +1,123 @@
+//! Where messages get the form they are kept in, on their way to the store.
+
+use crate::buffer::PushTo;
+use crate::cipher::{Cipher, RecodeError};
+use crate::handle::NewItem;
+use crate::inbox::Inbox;
+use crate::record::{Record, print_of};
+use crate::store::{
+    Job, NewMessage, NotDone, Pushed, QueueStore, Step, StepDone, TransactionJob, WorkError,
+};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use uuid::Uuid;
+
+/// How often a job is tried with its messages in another form, because the encryption of a queue
+/// was switched meanwhile.
+const FORMS_MAX: usize = 4;
+
+/// Hands messages to the store, in the form that their queues want.
+pub(crate) struct Desk {
+    pub(crate) store: QueueStore,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) cipher: Option<Cipher>,
+    /// Queues that are known to be encrypted. Whoever is wrong about one is told by the store.
+    encrypted: Mutex<HashSet<Arc<str>>>,
+}
+
+impl Desk {
+    pub(crate) fn new(store: QueueStore, inbox: Arc<Inbox>, cipher: Option<Cipher>) -> Self {
+        Desk { store, inbox, cipher, encrypted: Mutex::default() }
+    }
+
+    /// The item as it is kept, and the id that its producer knows it by.
+    pub(crate) fn message(&self, item: &NewItem) -> Result<(NewMessage, Arc<str>), WorkError> {
+        let id = Uuid::now_v7();
+        let given = item.transaction.clone();
+        let transaction = given.unwrap_or_else(|| Arc::from(Uuid::now_v7().to_string()));
+        let record = Record {
+            id,
+            transaction: Cow::Borrowed(&*transaction),
+            trace: item.trace.as_deref().map(Cow::Borrowed),
+            producer: item.producer.as_deref().map(Cow::Borrowed),
+            encrypted: false,
+            payload: &item.payload,
+        };
+        let message = NewMessage {
+            queue: item.queue.clone(),
+            partition: item.partition.clone(),
+            id,
+            print: print_of(&transaction),
+            record: record.encode(),
+            encrypted: false,
+        };
+        let wanted = self.encrypted().contains(&item.queue);
+        Ok((if wanted { self.recode(&message, true)? } else { message }, transaction))
+    }
+
+    /// Pushes and settles, all or nothing.
+    pub(crate) async fn transact(
+        &self,
+        mut job: TransactionJob,
+    ) -> Result<Result<Vec<StepDone>, NotDone>, WorkError> {
+        for _ in 1..FORMS_MAX {
+            let copy = job.clone();
+            match self.inbox.ask(|answer| Job::Transaction(copy, answer)).await {
+                Err(WorkError::Encryption { queue }) => {
+                    let encrypted = self.learn(&queue).await?;
+                    for step in &mut job.steps {
+                        if let Step::Push(message) = step
+                            && message.queue == queue
+                        {
+                            *message = self.recode(message, encrypted)?;
+                        }
+                    }
+                }
+                done => return done,
+            }
+        }
+        self.inbox.ask(|answer| Job::Transaction(job, answer)).await
+    }
+
+    /// Whether the queue is encrypted, from the store itself.
+    async fn learn(&self, queue: &Arc<str>) -> Result<bool, WorkError> {
+        let info = self.store.queue(queue).await?;
+        let wanted = info.is_some_and(|info| info.options.encryption_enabled);
+        if wanted {
+            self.encrypted().insert(queue.clone());
+        } else {
+            self.encrypted().remove(queue);
+        }
+        Ok(wanted)
+    }
+
+    fn recode(&self, message: &NewMessage, encrypted: bool) -> Result<NewMessage, WorkError> {
+        let cipher = self.cipher.as_ref();
+        let cipher = cipher.ok_or_else(|| WorkError::NoKey { queue: message.queue.clone() })?;
+        cipher.recode(message, encrypted).map_err(RecodeError::into)
+    }
+
+    fn encrypted(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.encrypted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PushTo for Arc<Desk> {
+    async fn push(&self, mut messages: Vec<NewMessage>) -> Result<Vec<Pushed>, WorkError> {
+        for _ in 1..FORMS_MAX {
+            // A copy is cheap: the bytes are shared.
+            let copy = messages.clone();
+            match self.inbox.ask(|answer| Job::Push(copy, answer)).await {
+                Err(WorkError::Encryption { queue }) => {
+                    let encrypted = self.learn(&queue).await?;
+                    for message in messages.iter_mut().filter(|message| message.queue == queue) {
+                        *message = self.recode(message, encrypted)?;
+                    }
+                }
+                done => return done,
+            }
+        }
+        self.inbox.ask(|answer| Job::Push(messages, answer)).await
+    }
+}

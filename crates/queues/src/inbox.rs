@@ -1,0 +1,174 @@
+//! Jobs that wait for the store, and the batches made of them.
+//!
+//! ```text
+//!   callers ─► pops, acks ─┐
+//!              pushes ─────┴─► batch ─► store.run ─► each its answer
+//! ```
+//!
+//! A batch is what came while the last one was under way: nobody waits for one to fill. Pops and
+//! acks go first, because they make room; pushes wait behind them and are refused when too many do,
+//! so that what was taken on is done at the store's full speed however much is offered.
+
+use crate::metrics::QueuesMetrics;
+use crate::options::QueuesOptions;
+use crate::parking::Parking;
+use crate::store::{Answer, Job, QueueStore, WorkError};
+use skep_store::StoreError;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// Jobs of one kind in a batch at most.
+const BATCH_JOBS_MAX: usize = 1_024;
+/// Bytes of messages in a batch, after which it takes no more pushes.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// Where jobs wait.
+pub(crate) struct Inbox {
+    store: QueueStore,
+    parking: Arc<Parking>,
+    metrics: QueuesMetrics,
+    jobs_max: usize,
+    bytes_max: usize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    consuming: VecDeque<Job>,
+    pushing: VecDeque<(Job, usize)>,
+    pushing_bytes: usize,
+    runners: usize,
+}
+
+impl Inbox {
+    pub(crate) fn new(
+        store: QueueStore,
+        parking: Arc<Parking>,
+        metrics: QueuesMetrics,
+        options: &QueuesOptions,
+    ) -> Self {
+        Inbox {
+            store,
+            parking,
+            metrics,
+            jobs_max: options.waiting_max,
+            bytes_max: options.waiting_bytes_max,
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Takes on a job, or refuses it because too many wait. Must be called inside a tokio runtime.
+    pub(crate) fn submit(self: &Arc<Self>, job: Job) -> Result<(), WorkError> {
+        let bytes = job.bytes();
+        let mut waiting = self.waiting();
+        match bytes {
+            Some(bytes) => {
+                let room = waiting.pushing.len() < self.jobs_max
+                    && (waiting.pushing.is_empty()
+                        || waiting.pushing_bytes + bytes <= self.bytes_max);
+                if !room {
+                    self.metrics.overloaded("push");
+                    return Err(WorkError::Overloaded);
+                }
+                waiting.pushing_bytes += bytes;
+                waiting.pushing.push_back((job, bytes));
+            }
+            None => {
+                if waiting.consuming.len() >= self.jobs_max {
+                    self.metrics.overloaded("consume");
+                    return Err(WorkError::Overloaded);
+                }
+                waiting.consuming.push_back(job);
+            }
+        }
+        if waiting.runners < self.store.batches_at_once() {
+            waiting.runners += 1;
+            drop(waiting);
+            let runner = Runner { inbox: self.clone() };
+            tokio::spawn(async move { runner.run().await });
+        }
+        Ok(())
+    }
+
+    /// Submits a job and waits for its answer.
+    pub(crate) async fn ask<T>(
+        self: &Arc<Self>,
+        job: impl FnOnce(Answer<T>) -> Job,
+    ) -> Result<T, WorkError> {
+        let (answer, answered) = oneshot::channel();
+        self.submit(job(answer))?;
+        answered.await.unwrap_or_else(|_| {
+            let cause = "the store ended in the middle of a job".to_owned();
+            Err(StoreError::Unknown { store: "queues", cause }.into())
+        })
+    }
+
+    /// Jobs that wait to be taken up, and the bytes of their messages.
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        let waiting = self.waiting();
+        (waiting.consuming.len() + waiting.pushing.len(), waiting.pushing_bytes)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn take_batch(&mut self) -> Vec<Job> {
+        let consuming = self.consuming.len().min(BATCH_JOBS_MAX);
+        let mut batch: Vec<Job> = self.consuming.drain(..consuming).collect();
+        let (mut pushing, mut bytes) = (0, 0);
+        while pushing < BATCH_JOBS_MAX && bytes < BATCH_BYTES_MAX {
+            let Some((job, size)) = self.pushing.pop_front() else { break };
+            batch.push(job);
+            pushing += 1;
+            bytes += size;
+        }
+        self.pushing_bytes -= bytes;
+        batch
+    }
+}
+
+/// One that hands batches to the store, until there is nothing left. However it ends, it makes
+/// room for the next.
+struct Runner {
+    inbox: Arc<Inbox>,
+}
+
+impl Runner {
+    async fn run(self) {
+        loop {
+            let batch = self.inbox.waiting().take_batch();
+            if batch.is_empty() {
+                // Looked at once more under the lock that callers add under: see `drop`.
+                return;
+            }
+            let (jobs, started) = (batch.len(), Instant::now());
+            let wakes = self.inbox.store.run(batch).await;
+            self.inbox.metrics.batch(jobs, started.elapsed());
+            for wake in &wakes {
+                self.inbox.parking.wake(wake);
+            }
+        }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let mut waiting = self.inbox.waiting();
+        let left = !waiting.consuming.is_empty() || !waiting.pushing.is_empty();
+        if !left {
+            waiting.runners -= 1;
+            return;
+        }
+        drop(waiting);
+        // Something came between the last look and here, or the store panicked.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let runner = Runner { inbox: self.inbox.clone() };
+            runtime.spawn(async move { runner.run().await });
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Messages in partitions that never hold each other up, for groups of consumers.
+//!
+//! ```text
+//!   push, ack ─► Queues ─► Inbox ─► batch ─► QueueStore: SQLite or PostgreSQL
+//!   pop ───────►   │                             │ Wake
+//!                  └── Parking ◄─────────────────┘   whoever waits looks again
+//! ```
+//!
+//! A partition is an ordered lane of messages. A group reads every partition by itself and holds
+//! one lease on it at a time, so order is kept within a partition and nothing waits across them.
+//! What decides that is `skep_policy::queues`; the stores read, ask it, and write.
+
+pub mod bodies;
+pub mod buffer;
+pub mod cipher;
+mod desk;
+mod error;
+mod handle;
+pub mod ids;
+mod inbox;
+mod metrics;
+mod options;
+mod parking;
+pub mod prints;
+pub mod record;
+pub mod store;
+
+pub use error::QueueError;
+pub use handle::{NewItem, Operation, OperationDone, Pop, Popped, PushStatus, PushedItem, Queues};
+pub use metrics::QueuesMetrics;
+pub use options::{QueueOptions, QueuesOptions};

@@ -1,0 +1,179 @@
+//! What a node counts about its queues. Queues are not labels: there may be any number of them.
+
+use crate::handle::kind_of;
+use crate::store::{Claimed, Pushed, Tidied};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use skep_policy::queues::Settled;
+use std::time::Duration;
+
+/// The counters; clones are the same.
+#[derive(Clone)]
+pub struct QueuesMetrics {
+    pushed: Family<StatusLabels, Counter>,
+    popped: Counter,
+    pops: Family<ResultLabels, Counter>,
+    settled: Family<ResultLabels, Counter>,
+    overloaded: Family<KindLabels, Counter>,
+    tidied: Counter,
+    buffered: Counter,
+    batch_jobs: Histogram,
+    batch_seconds: Histogram,
+    parked: Gauge,
+    waiting_jobs: Gauge,
+    waiting_bytes: Gauge,
+    buffer_messages: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabels {
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+impl Default for QueuesMetrics {
+    fn default() -> Self {
+        QueuesMetrics {
+            pushed: Family::default(),
+            popped: Counter::default(),
+            pops: Family::default(),
+            settled: Family::default(),
+            overloaded: Family::default(),
+            tidied: Counter::default(),
+            buffered: Counter::default(),
+            batch_jobs: Histogram::new(exponential_buckets(1.0, 4.0, 6)),
+            batch_seconds: Histogram::new(exponential_buckets(0.000_25, 4.0, 9)),
+            parked: Gauge::default(),
+            waiting_jobs: Gauge::default(),
+            waiting_bytes: Gauge::default(),
+            buffer_messages: Gauge::default(),
+        }
+    }
+}
+
+impl QueuesMetrics {
+    /// Adds them to a node's registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "skep_queue_pushed_messages",
+            "Messages pushed through this node, by whether they were queued or had come before",
+            self.pushed.clone(),
+        );
+        registry.register(
+            "skep_queue_popped_messages",
+            "Messages handed out by this node",
+            self.popped.clone(),
+        );
+        registry.register(
+            "skep_queue_claims",
+            "Looks for messages by this node, by whether there were some; a pop that waits looks \
+             each time it is woken",
+            self.pops.clone(),
+        );
+        registry.register(
+            "skep_queue_settled_messages",
+            "Acknowledgements that came to this node, by what came of them",
+            self.settled.clone(),
+        );
+        registry.register(
+            "skep_queue_overloaded",
+            "Requests refused because too many waited for the store, by kind",
+            self.overloaded.clone(),
+        );
+        registry.register(
+            "skep_queue_tidied_messages",
+            "Messages that this node deleted for their age",
+            self.tidied.clone(),
+        );
+        registry.register(
+            "skep_queue_buffered_messages",
+            "Messages written to the local buffer while the database was away",
+            self.buffered.clone(),
+        );
+        registry.register(
+            "skep_queue_batch_jobs",
+            "Requests that the store did together",
+            self.batch_jobs.clone(),
+        );
+        registry.register(
+            "skep_queue_batch_seconds",
+            "Time that the store took for requests it did together",
+            self.batch_seconds.clone(),
+        );
+        registry.register("skep_queue_parked", "Pops that wait", self.parked.clone());
+        registry.register(
+            "skep_queue_waiting_jobs",
+            "Requests that wait for the store",
+            self.waiting_jobs.clone(),
+        );
+        registry.register(
+            "skep_queue_waiting_bytes",
+            "Bytes of messages that wait for the store",
+            self.waiting_bytes.clone(),
+        );
+        registry.register(
+            "skep_queue_buffer_messages",
+            "Messages in the local buffer that the database does not have yet",
+            self.buffer_messages.clone(),
+        );
+    }
+
+    pub(crate) fn pushed(&self, pushed: &[Pushed]) {
+        let duplicates = pushed.iter().filter(|one| one.duplicate).count() as u64;
+        let queued = pushed.len() as u64 - duplicates;
+        self.pushed.get_or_create(&StatusLabels { status: "queued" }).inc_by(queued);
+        if duplicates > 0 {
+            self.pushed.get_or_create(&StatusLabels { status: "duplicate" }).inc_by(duplicates);
+        }
+    }
+
+    pub(crate) fn popped(&self, claimed: &Claimed) {
+        let parts = claimed.lanes.iter().flat_map(|lane| &lane.parts);
+        let messages: u64 = parts.map(|part| u64::from(part.count)).sum();
+        self.popped.inc_by(messages);
+        let result = if messages > 0 { "messages" } else { "empty" };
+        self.pops.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    pub(crate) fn settled(&self, settled: &Settled) {
+        self.settled.get_or_create(&ResultLabels { result: kind_of(settled) }).inc();
+    }
+
+    pub(crate) fn overloaded(&self, kind: &'static str) {
+        self.overloaded.get_or_create(&KindLabels { kind }).inc();
+    }
+
+    pub(crate) fn batch(&self, jobs: usize, took: Duration) {
+        self.batch_jobs.observe(jobs as f64);
+        self.batch_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn buffered(&self, messages: usize) {
+        self.buffered.inc_by(messages as u64);
+    }
+
+    pub(crate) fn tidied(&self, tidied: &Tidied) {
+        self.tidied.inc_by(tidied.messages);
+    }
+
+    pub(crate) fn waiting(&self, parked: usize, jobs: usize, bytes: usize, buffered: u64) {
+        let signed = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.buffer_messages.set(i64::try_from(buffered).unwrap_or(i64::MAX));
+        self.parked.set(signed(parked));
+        self.waiting_jobs.set(signed(jobs));
+        self.waiting_bytes.set(signed(bytes));
+    }
+}

@@ -1,0 +1,117 @@
+//! The store of queues, whichever database it is.
+
+use super::{
+    Configure, Configured, DeadFilter, DeadLetters, Job, PostgresQueues, QueueDetail, QueueInfo,
+    QueueSummary, SeekTo, Sought, SqliteQueues, Tidied, Wake,
+};
+use crate::options::QueuesOptions;
+use skep_store::{Database, StoreError};
+
+/// Batches under way at once in PostgreSQL: while one waits for its commit the next can work.
+const POSTGRES_BATCHES: usize = 4;
+
+/// The store of queues. Clones share it.
+#[derive(Clone)]
+pub enum QueueStore {
+    /// In the embedded database.
+    Sqlite(SqliteQueues),
+    /// In PostgreSQL.
+    Postgres(PostgresQueues),
+}
+
+/// Does the same with either store.
+macro_rules! either {
+    ($self:ident, $store:ident => $what:expr) => {
+        match $self {
+            QueueStore::Sqlite($store) => $what,
+            QueueStore::Postgres($store) => $what,
+        }
+    };
+}
+
+impl QueueStore {
+    /// Uses `database`, whose tables must be there.
+    pub async fn open(database: &Database, options: &QueuesOptions) -> Result<Self, StoreError> {
+        Ok(match database {
+            Database::Sqlite(sqlite) => {
+                QueueStore::Sqlite(SqliteQueues::open(sqlite.clone(), options).await?)
+            }
+            Database::Postgres(postgres) => {
+                QueueStore::Postgres(PostgresQueues::new(postgres.clone(), options))
+            }
+        })
+    }
+
+    /// How many batches it may have at once.
+    pub fn batches_at_once(&self) -> usize {
+        match self {
+            // There is one writer.
+            QueueStore::Sqlite(_) => 1,
+            QueueStore::Postgres(_) => POSTGRES_BATCHES,
+        }
+    }
+
+    /// Does jobs together and answers each once it is durable. Tells who should look.
+    pub async fn run(&self, jobs: Vec<Job>) -> Vec<Wake> {
+        either!(self, store => store.run(jobs).await)
+    }
+
+    /// Makes or changes a queue.
+    pub async fn configure(&self, wish: Configure) -> Result<Configured, StoreError> {
+        either!(self, store => store.configure(wish).await)
+    }
+
+    /// A queue by its name.
+    pub async fn queue(&self, name: &str) -> Result<Option<QueueInfo>, StoreError> {
+        either!(self, store => store.queue(name).await)
+    }
+
+    /// Queues by name, after `after`.
+    pub async fn queues(
+        &self,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<QueueSummary>, StoreError> {
+        either!(self, store => store.queues(after, limit).await)
+    }
+
+    /// A queue with its groups and the first of its partitions.
+    pub async fn show(
+        &self,
+        name: &str,
+        partitions: u32,
+    ) -> Result<Option<QueueDetail>, StoreError> {
+        either!(self, store => store.show(name, partitions).await)
+    }
+
+    /// Deletes a queue and all that is in it. Tells whether it was there.
+    pub async fn delete_queue(&self, name: &str) -> Result<bool, StoreError> {
+        either!(self, store => store.delete_queue(name).await)
+    }
+
+    /// Lets a group go on reading elsewhere, in one partition or all.
+    pub async fn seek(
+        &self,
+        queue: &str,
+        group: &str,
+        partition: Option<&str>,
+        to: SeekTo,
+    ) -> Result<Sought, StoreError> {
+        either!(self, store => store.seek(queue, group, partition, to).await)
+    }
+
+    /// Forgets a group, of one queue or all. Tells how many partitions it had read.
+    pub async fn delete_group(&self, group: &str, queue: Option<&str>) -> Result<u64, StoreError> {
+        either!(self, store => store.delete_group(group, queue).await)
+    }
+
+    /// Dead letters, newest first.
+    pub async fn dead_letters(&self, filter: DeadFilter) -> Result<DeadLetters, StoreError> {
+        either!(self, store => store.dead_letters(filter).await)
+    }
+
+    /// Deletes what is past its time; at most about `limit` rows.
+    pub async fn tidy(&self, limit: u32) -> Result<Tidied, StoreError> {
+        either!(self, store => store.tidy(limit).await)
+    }
+}

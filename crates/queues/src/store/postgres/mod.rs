@@ -1,0 +1,133 @@
+//! Queues in PostgreSQL, for any number of nodes on one database.
+//!
+//! A batch is a transaction (READ COMMITTED) of two trips: what it is about is locked and read,
+//! then decided here with the policy, then written together with the commit. Pushes, settlements
+//! and claims of one call travel beside each other on connections of their own. The time is the
+//! database's.
+
+mod admin;
+mod claim;
+mod dedup;
+mod desk;
+mod frontier;
+mod link;
+mod moves;
+mod names;
+mod rows;
+mod take;
+mod tidy;
+mod work;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use super::{Job, Wake, WorkError};
+use crate::bodies::Bodies;
+use crate::options::QueuesOptions;
+use crate::prints::Prints;
+use link::Links;
+use names::Names;
+use skep_policy::Time;
+use skep_store::{Postgres, StoreError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The channel on which nodes tell each other (`NOTIFY`) that something became ready. The payload
+/// is names of queues, one a line; an empty one means any.
+pub const CHANNEL: &str = "skep_queues";
+
+/// Rows over which a sum is spread.
+const SLOTS: u32 = 16;
+
+/// The store. Clones share everything.
+#[derive(Clone)]
+pub struct PostgresQueues {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    links: Links,
+    names: Names,
+    prints: Mutex<Prints>,
+    bodies: Bodies,
+    turn: AtomicU32,
+    rounds: Mutex<tidy::Rounds>,
+}
+
+impl Shared {
+    /// Which of the rows of a sum to add to: another each time, beginning anywhere.
+    fn slot(&self) -> i16 {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % SLOTS;
+        i16::try_from(turn).unwrap_or(0)
+    }
+
+    async fn clock(&self) -> Result<Time, StoreError> {
+        let client = self.links.postgres.client().await?;
+        let ask = async {
+            let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+            let statement = client.prepare_cached(now).await?;
+            Ok::<_, StoreError>(client.query_one(&statement, &[]).await?)
+        };
+        Ok(rows::time(self.links.postgres.limit(ask).await?.get(0)))
+    }
+}
+
+impl PostgresQueues {
+    /// Connects to nothing yet. The tables are those of [`super::SCHEMA`].
+    pub fn new(postgres: Postgres, options: &QueuesOptions) -> Self {
+        let shared = Shared {
+            links: Links::new(postgres),
+            names: Names::default(),
+            prints: Mutex::new(Prints::new(options.dedup_bytes, options.dedup_messages)),
+            bodies: Bodies::new(options.cache_bytes),
+            turn: AtomicU32::new(uuid::Uuid::new_v4().as_fields().0),
+            rounds: Mutex::default(),
+        };
+        PostgresQueues { shared: Arc::new(shared) }
+    }
+
+    /// Does jobs, answers each once it is durable, and returns who should look now. Several calls
+    /// may be under way at once.
+    pub async fn run(&self, jobs: Vec<Job>) -> Vec<Wake> {
+        let (mut pushes, mut settles, mut mixed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut claims = Vec::new();
+        for job in jobs {
+            match job {
+                Job::Claim(job, answer) => claims.push((job, answer)),
+                Job::Push(..) => pushes.push(job),
+                Job::Transaction(..) => mixed.push(job),
+                Job::Settle { .. } | Job::Extend { .. } | Job::Release { .. } => settles.push(job),
+            }
+        }
+        let (mut wakes, settled, transacted, claimed) = tokio::join!(
+            self.work(pushes),
+            self.work(settles),
+            self.work(mixed),
+            self.claims(claims)
+        );
+        wakes.extend(settled);
+        wakes.extend(transacted);
+        wakes.extend(claimed);
+        wakes
+    }
+
+    /// The database's time.
+    pub async fn now(&self) -> Result<Time, StoreError> {
+        self.shared.clock().await
+    }
+}
+
+/// Answers a job that could not be done.
+fn refuse(job: Job, error: &StoreError) {
+    let error = || WorkError::Store(error.clone());
+    // Nobody may be waiting for it any more.
+    let _ = match job {
+        Job::Push(_, answer) => answer.send(Err(error())).is_ok(),
+        Job::Claim(_, answer) => answer.send(Err(error())).is_ok(),
+        Job::Settle { answer, .. } => answer.send(Err(error())).is_ok(),
+        Job::Transaction(_, answer) => answer.send(Err(error())).is_ok(),
+        Job::Extend { answer, .. } => answer.send(Err(error())).is_ok(),
+        Job::Release { answer, .. } => answer.send(Err(error())).is_ok(),
+    };
+}

@@ -1,0 +1,178 @@
+//! Deleting queues and groups, and moving groups.
+//!
+//! Whatever its size a group is moved or deleted by one row: the group under that name is another
+//! one from now on, and the old lanes are nobody's.
+
+use super::link::{Call, Fail, Link, Values};
+use super::names::{Queue, queue_columns};
+use super::rows::{Held, lane_columns, micros, signed, time, unsigned};
+use super::write::{GROUP_COUNTS, NOTIFY};
+use super::{CHANNEL, PostgresQueues, Shared};
+use crate::store::{SeekTo, Sought};
+use skep_store::StoreError;
+use std::sync::Arc;
+
+const DELETE_QUEUE: &str =
+    "UPDATE skep_queues SET deleted = TRUE WHERE name = $1 AND NOT deleted RETURNING id";
+const LOCK_QUEUE: &str = concat!(
+    "SELECT ",
+    queue_columns!(),
+    ", (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+     FROM skep_queues q WHERE q.name = $1 AND NOT q.deleted FOR UPDATE"
+);
+const END_GROUP: &str = "
+    UPDATE skep_queue_groups SET deleted = TRUE WHERE queue = $1 AND name = $2 AND NOT deleted";
+const NEW_GROUP: &str = "
+    INSERT INTO skep_queue_groups (queue, name, start, frontier, created_at)
+    VALUES ($1, $2, $3, 0, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    ON CONFLICT (queue, name) WHERE NOT deleted DO NOTHING";
+const PARTITIONS: &str = "
+    SELECT coalesce(sum(partitions), 0)::bigint FROM skep_queue_counts WHERE queue = $1";
+const LOCK_PARTITION: &str = "
+    SELECT id, tail, last_push FROM skep_queue_partitions
+    WHERE queue = $1 AND name = $2 FOR UPDATE";
+const LOCK_GROUP: &str = "
+    SELECT id FROM skep_queue_groups WHERE queue = $1 AND name = $2 AND NOT deleted FOR UPDATE";
+const LOCK_LANE: &str = concat!(
+    "SELECT ",
+    lane_columns!(),
+    " FROM skep_queue_lanes l WHERE l.partition = $1 AND l.grp = $2 FOR UPDATE"
+);
+const PUT_LANE: &str = "
+    INSERT INTO skep_queue_lanes (partition, grp, cursor, ready_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (partition, grp) DO UPDATE SET
+        cursor = excluded.cursor, ready_at = excluded.ready_at, lease = NULL, lease_until = NULL,
+        lease_through = NULL, ended = NULL, failures = 0, failed_through = 0, not_before = 0";
+const END_GROUPS: &str = "
+    UPDATE skep_queue_groups g SET deleted = TRUE
+    FROM skep_queues q
+    WHERE g.name = $1 AND NOT g.deleted AND q.id = g.queue AND NOT q.deleted
+      AND ($2::text IS NULL OR q.name = $2)
+    RETURNING (SELECT count(*) FROM skep_queue_lanes l WHERE l.grp = g.id)";
+
+impl PostgresQueues {
+    /// Deletes a queue with everything in it. Tells whether it was there.
+    pub async fn delete_queue(&self, name: &str) -> Result<bool, StoreError> {
+        let rows = self.shared.ask(DELETE_QUEUE, &[&name]).await?;
+        for row in &rows {
+            self.shared.names.forget_queue(row.get(0));
+        }
+        Ok(!rows.is_empty())
+    }
+
+    /// Lets a group go on reading elsewhere, in one partition or in all.
+    pub async fn seek(
+        &self,
+        queue: &str,
+        group: &str,
+        partition: Option<&str>,
+        to: SeekTo,
+    ) -> Result<Sought, StoreError> {
+        let shared = &*self.shared;
+        let mut tries = 0;
+        loop {
+            let mut link = shared.links.link().await?;
+            let seek = shared.seek(&mut link, queue, group, partition, to);
+            let once = shared.links.postgres.limit(seek).await;
+            if let Some(sought) = shared.links.end(link, once, &mut tries).await? {
+                return Ok(sought);
+            }
+        }
+    }
+
+    /// Deletes a group, of one queue or of all. Tells how many partitions it has read.
+    pub async fn delete_group(&self, group: &str, queue: Option<&str>) -> Result<u64, StoreError> {
+        let rows = self.shared.ask(END_GROUPS, &[&group, &queue]).await?;
+        Ok(rows.iter().map(|row| unsigned(row.get(0))).sum())
+    }
+}
+
+impl Shared {
+    async fn seek(
+        &self,
+        link: &mut Link,
+        name: &str,
+        group: &str,
+        partition: Option<&str>,
+        to: SeekTo,
+    ) -> Result<Sought, Fail> {
+        let lock = Call::Query(LOCK_QUEUE, vec![&name]);
+        let answers = link.send(vec![Call::Begin, lock]).await?;
+        let Some(row) = answers.last().and_then(|rows| rows.first()) else {
+            link.send(vec![Call::Commit]).await?;
+            return Ok(Sought::NoQueue);
+        };
+        let queue = self.names.queue(row, 0);
+        let now: i64 = row.get(6);
+        if let Some(partition) = partition {
+            return self.seek_one(link, &queue, group, partition, to, now).await;
+        }
+        let start = match to {
+            SeekTo::Time(time) => micros(time),
+            // What is there was pushed at this time at the latest.
+            SeekTo::End => now + 1,
+        };
+        let answers = link
+            .send(vec![
+                Call::Query(END_GROUP, vec![&queue.id, &group]),
+                Call::Query(NEW_GROUP, vec![&queue.id, &group, &start]),
+                Call::Query(PARTITIONS, vec![&queue.id]),
+                Call::Query(NOTIFY, vec![&CHANNEL, &name]),
+                Call::Commit,
+            ])
+            .await?;
+        self.names.forget_group(name, group);
+        let count = answers.get(2).and_then(|rows| rows.first()).map_or(0, |row| row.get(0));
+        Ok(Sought::Moved(unsigned(count)))
+    }
+
+    async fn seek_one(
+        &self,
+        link: &mut Link,
+        queue: &Arc<Queue>,
+        group: &str,
+        partition: &str,
+        to: SeekTo,
+        now: i64,
+    ) -> Result<Sought, Fail> {
+        let lock = vec![
+            Call::Query(LOCK_PARTITION, vec![&queue.id, &partition]),
+            Call::Query(NEW_GROUP, vec![&queue.id, &group, &None::<i64>]),
+            Call::Query(LOCK_GROUP, vec![&queue.id, &group]),
+        ];
+        let answers = link.send(lock).await?;
+        let [partition, _, group] = answers.as_slice() else { return Err(Fail::Stale) };
+        let Some(partition) = partition.first() else {
+            // The group would be made for nothing; the attempt is undone.
+            link.undo().await?;
+            return Ok(Sought::NoPartition);
+        };
+        let group: i64 = group.first().map(|row| row.get(0)).ok_or(Fail::Stale)?;
+        let (id, tail, last_push): (i64, i64, i64) =
+            (partition.get(0), partition.get(1), partition.get(2));
+        let before = link.ask(LOCK_LANE, vec![&id, &group]).await?;
+        let before = before.first().map_or(0, |row| signed(Held::read(row).lane.cursor));
+        let cursor = match to {
+            SeekTo::End => unsigned(tail),
+            SeekTo::Time(start) if last_push < micros(start) => unsigned(tail),
+            SeekTo::Time(start) => {
+                let found = self.cursors_before(link, &[(id, unsigned(tail))], start).await?;
+                found.first().copied().unwrap_or(0)
+            }
+        };
+        let place = (id, unsigned(tail), last_push);
+        let ready = self.lane_ready(link, queue, time(now), place, cursor).await?;
+        let (slot, cursor) = (self.slot(), signed(cursor));
+        let (groups, passed) = (vec![group], vec![cursor - before]);
+        let name = &*queue.info.name;
+        let lane: Values<'_> = vec![&id, &group, &cursor, &ready];
+        link.send(vec![
+            Call::Query(PUT_LANE, lane),
+            Call::Query(GROUP_COUNTS, vec![&slot, &groups, &passed]),
+            Call::Query(NOTIFY, vec![&CHANNEL, &name]),
+            Call::Commit,
+        ])
+        .await?;
+        Ok(Sought::Moved(1))
+    }
+}

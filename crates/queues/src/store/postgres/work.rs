@@ -1,0 +1,498 @@
+//! Pushes, settlements, transactions, extensions and releases: one transaction for all of a batch.
+//!
+//! ```text
+//!   1st trip   begin · lock queues that have a maximum, partitions pushed to, lanes · read
+//!   (a trip    transaction ids or bodies that this node does not remember)
+//!   2nd trip   write segments, partitions, lanes, sums · notify · commit
+//! ```
+//!
+//! Locks are taken in one order everywhere: queues, partitions, groups, lanes, each by number. A
+//! push locks all lanes of its partitions after the partitions, and a settlement reads the tail
+//! after it has locked the lane: whichever comes second sees what the first did, so a lane is never
+//! left drained with a message in its partition.
+
+use super::dedup::Search;
+use super::desk::{Desk, LaneKey, Room, Shelf};
+use super::link::{Call, Fail, Link};
+use super::names::{self, Place, queue_columns};
+use super::rows::{Held, LANE_COLUMNS, Uid, lane_columns, runs, time, unsigned};
+use super::write;
+use super::{PostgresQueues, Shared};
+use crate::ids::PartitionId;
+use crate::record::{Records, print_of};
+use crate::store::{
+    ItemSettled, Job, NewMessage, NotDone, Pushed, SettleItem, Step, StepDone, Wake, WorkError,
+};
+use skep_policy::{SeededChance, Time};
+use skep_store::StoreError;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// What came of a job.
+enum Done {
+    Pushed(Result<Vec<Pushed>, WorkError>),
+    Settled(Vec<ItemSettled>),
+    Transacted(Result<Result<Vec<StepDone>, NotDone>, WorkError>),
+    Extended(Option<Time>),
+    Released(usize),
+}
+
+/// What a batch needs, gathered from its jobs.
+#[derive(Default)]
+struct Needs {
+    places: BTreeSet<Place>,
+    /// Partitions and groups of settlements.
+    lanes: BTreeSet<(i64, Arc<str>)>,
+    leases: BTreeSet<u128>,
+}
+
+macro_rules! wanted {
+    () => {
+        "WITH wanted AS (
+             SELECT l.partition, l.grp FROM skep_queue_lanes l WHERE l.partition = ANY($1)
+             UNION
+             SELECT p.id, g.id FROM unnest($2::bigint[], $3::text[]) AS w (partition, grp)
+             JOIN skep_queue_partitions p ON p.id = w.partition
+             JOIN skep_queue_groups g ON g.queue = p.queue AND g.name = w.grp AND NOT g.deleted
+             UNION
+             SELECT l.partition, l.grp FROM skep_queue_lanes l WHERE l.lease = ANY($4))"
+    };
+}
+
+const LOCK_QUEUES: &str = "SELECT 1 FROM skep_queues WHERE id = ANY($1) ORDER BY id FOR UPDATE";
+const LOCK_PARTITIONS: &str =
+    "SELECT 1 FROM skep_queue_partitions WHERE id = ANY($1) ORDER BY id FOR UPDATE";
+pub(super) const LOCK_LANES_OF_PARTITIONS: &str = concat!(
+    "SELECT ",
+    lane_columns!(),
+    " FROM skep_queue_lanes l WHERE l.partition = ANY($1) ORDER BY l.partition, l.grp FOR UPDATE"
+);
+pub(super) const LOCK_LANES: &str = concat!(
+    wanted!(),
+    " SELECT ",
+    lane_columns!(),
+    ", g.name FROM wanted w
+      JOIN skep_queue_lanes l ON l.partition = w.partition AND l.grp = w.grp
+      JOIN skep_queue_groups g ON g.id = l.grp AND NOT g.deleted
+      ORDER BY l.partition, l.grp FOR UPDATE OF l"
+);
+pub(super) const PARTITIONS: &str = concat!(
+    "SELECT p.id, p.name, p.tail, p.last_push,
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, ",
+    queue_columns!(),
+    " FROM (SELECT unnest($1::bigint[]) AS id
+            UNION SELECT l.partition FROM skep_queue_lanes l WHERE l.lease = ANY($2)) w
+      JOIN skep_queue_partitions p ON p.id = w.id
+      JOIN skep_queues q ON q.id = p.queue AND NOT q.deleted"
+);
+/// What each lane's lease covers, and the segment after it.
+pub(super) const RUNS: &str = concat!(
+    wanted!(),
+    " SELECT l.partition, l.grp, array_agg(s.first), array_agg(s.count), array_agg(s.at)
+      FROM wanted w
+      JOIN skep_queue_lanes l ON l.partition = w.partition AND l.grp = w.grp
+      CROSS JOIN LATERAL (
+          (SELECT f.* FROM (
+              SELECT s.first, s.count, s.at, s.body IS NOT NULL AS kept FROM skep_queue_segments s
+              WHERE s.partition = l.partition AND s.first <= l.cursor + 1
+              ORDER BY s.first DESC LIMIT 1) f)
+          UNION ALL
+          (SELECT s.first, s.count, s.at, s.body IS NOT NULL FROM skep_queue_segments s
+           WHERE s.partition = l.partition AND s.first > l.cursor + 1
+             AND s.first <= greatest(l.lease_through, l.cursor) + 1)) s
+      WHERE s.kept
+      GROUP BY l.partition, l.grp"
+);
+/// Sums of queues: pushed, removed, and settled by the slowest group.
+pub(super) const ROOMS: &str = "
+    SELECT w.queue, coalesce(c.pushed, 0)::bigint, coalesce(c.removed, 0)::bigint,
+           (SELECT min(coalesce((SELECT sum(n.settled) FROM skep_queue_group_counts n
+                                 WHERE n.grp = g.id), 0))
+            FROM skep_queue_groups g WHERE g.queue = w.queue AND NOT g.deleted)::bigint
+    FROM unnest($1::bigint[]) AS w (queue)
+    CROSS JOIN LATERAL (
+        SELECT sum(pushed) AS pushed, sum(removed) AS removed FROM skep_queue_counts
+        WHERE queue = w.queue) c";
+
+impl PostgresQueues {
+    /// Runs jobs that are no claims, together, and answers them.
+    pub(super) async fn work(&self, jobs: Vec<Job>) -> Vec<Wake> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        let shared = &*self.shared;
+        let mut tries = 0;
+        let done = loop {
+            let mut link = match shared.links.link().await {
+                Ok(link) => link,
+                Err(error) => break Err(error),
+            };
+            let once = shared.links.postgres.limit(shared.work_once(&mut link, &jobs)).await;
+            match shared.links.end(link, once, &mut tries).await {
+                Ok(Some(done)) => break Ok(done),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        match done {
+            Ok((done, wakes)) => {
+                for (job, done) in jobs.into_iter().zip(done) {
+                    answer(job, done);
+                }
+                wakes
+            }
+            Err(error) => {
+                shared.forget_prints(&jobs);
+                for job in jobs {
+                    super::refuse(job, &error);
+                }
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl Shared {
+    async fn work_once(
+        &self,
+        link: &mut Link,
+        jobs: &[Job],
+    ) -> Result<(Vec<Done>, Vec<Wake>), Fail> {
+        let needs = Needs::of(jobs);
+        let mut desk = self.read(link, &needs).await?;
+        self.look_up(link, &mut desk, jobs).await?;
+        let done = jobs.iter().map(|job| decide(&mut desk, job)).collect();
+        let wakes = write::write(self, link, desk).await?;
+        Ok((done, wakes))
+    }
+
+    /// Locks and reads what the jobs are about.
+    async fn read(&self, link: &mut Link, needs: &Needs) -> Result<Desk, Fail> {
+        let mut places = names::find(&self.names, link, &needs.places).await?;
+        let missing: Vec<Place> =
+            needs.places.iter().filter(|place| !places.contains_key(*place)).cloned().collect();
+        let limited = |queue: &i64| {
+            self.names.seen(*queue).is_some_and(|queue| queue.info.options.max_size > 0)
+        };
+        let queues: BTreeSet<i64> = places.values().map(|ids| ids.0).filter(limited).collect();
+        let mut queues: Vec<i64> = queues.into_iter().collect();
+        let mut calls = Vec::new();
+        let mut made = names::Made::default();
+        if missing.is_empty() {
+            calls.push(Call::Begin);
+        } else {
+            link.send(vec![Call::Begin]).await?;
+            let also = queues.iter().filter_map(|id| Some(self.names.seen(*id)?.info.name.clone()));
+            made = names::make(link, &missing, &also.collect::<Vec<_>>(), &mut places).await?;
+            // A queue that was not known until now may have a maximum; it is locked already.
+            queues.extend(places.values().map(|ids| ids.0));
+            queues.sort_unstable();
+            queues.dedup();
+        }
+        let pushed: BTreeSet<i64> = places.values().map(|ids| ids.1).collect();
+        let pushed: Vec<i64> = pushed.into_iter().collect();
+        let settled: Vec<i64> = needs.lanes.iter().map(|lane| lane.0).collect();
+        let groups: Vec<&str> = needs.lanes.iter().map(|lane| &*lane.1).collect();
+        let leases: Vec<Uid> = needs.leases.iter().map(|id| Uid(*id)).collect();
+        let partitions: Vec<i64> = pushed.iter().chain(&settled).copied().collect();
+        let settles = !settled.is_empty() || !leases.is_empty();
+        let none: Vec<i64> = Vec::new();
+        if !queues.is_empty() && missing.is_empty() {
+            calls.push(Call::Query(LOCK_QUEUES, vec![&queues]));
+        }
+        if !pushed.is_empty() {
+            calls.push(Call::Query(LOCK_PARTITIONS, vec![&pushed]));
+        }
+        let base = calls.len();
+        calls.push(match settles {
+            false => Call::Query(LOCK_LANES_OF_PARTITIONS, vec![&pushed]),
+            true => Call::Query(LOCK_LANES, vec![&pushed, &settled, &groups, &leases]),
+        });
+        calls.push(Call::Query(PARTITIONS, vec![&partitions, &leases]));
+        if settles {
+            calls.push(Call::Query(RUNS, vec![&none, &settled, &groups, &leases]));
+        }
+        if !queues.is_empty() {
+            calls.push(Call::Query(ROOMS, vec![&queues]));
+        }
+        let answers = link.send(calls).await?;
+        let mut answers = answers.into_iter().skip(base);
+        let mut desk = Desk {
+            now: Time::ZERO,
+            places,
+            made,
+            shelves: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            by_group: HashMap::new(),
+            runs: HashMap::new(),
+            bodies: HashMap::new(),
+            numbers: HashMap::new(),
+            originals: HashMap::new(),
+            rooms: HashMap::new(),
+            dead: Vec::new(),
+            chance: SeededChance::new(Uuid::new_v4().as_u64_pair().0),
+        };
+        for row in answers.next().unwrap_or_default() {
+            let held = Held::read(&row);
+            if settles {
+                let group: &str = row.get(LANE_COLUMNS);
+                desk.by_group.insert((held.partition, group.into()), held.key());
+            }
+            desk.lanes.insert(held.key(), held);
+        }
+        for row in answers.next().unwrap_or_default() {
+            desk.now = desk.now.max(time(row.get(4)));
+            let queue = self.names.queue(&row, 5);
+            let (name, tail): (&str, i64) = (row.get(1), row.get(2));
+            let shelf = Shelf::new(queue, name.into(), unsigned(tail), time(row.get(3)));
+            desk.shelves.insert(row.get(0), shelf);
+        }
+        if settles {
+            for row in answers.next().unwrap_or_default() {
+                let key: LaneKey = (row.get(0), row.get(1));
+                desk.runs.insert(key, runs(&row, 2));
+            }
+        }
+        for row in answers.next().unwrap_or_default() {
+            let queue: i64 = row.get(0);
+            let (pushed, removed): (i64, i64) = (row.get(1), row.get(2));
+            let gone = row.get::<_, Option<i64>>(3).unwrap_or(0).max(removed);
+            desk.rooms.insert(queue, Room { waiting: unsigned(pushed - gone), max: u64::MAX });
+        }
+        self.check(&mut desk)?;
+        Ok(desk)
+    }
+
+    /// Whether what was remembered is still so, and the right queues are locked.
+    fn check(&self, desk: &mut Desk) -> Result<(), Fail> {
+        for (queue, partition) in desk.places.values() {
+            if desk.shelves.get(partition).is_none_or(|shelf| shelf.queue.id != *queue) {
+                self.names.forget_queue(*queue);
+                return Err(Fail::Stale);
+            }
+        }
+        for shelf in desk.places.values().filter_map(|ids| desk.shelves.get(&ids.1)) {
+            let max = shelf.queue.info.options.max_size;
+            match desk.rooms.get_mut(&shelf.queue.id) {
+                Some(_) if max == 0 => drop(desk.rooms.remove(&shelf.queue.id)),
+                Some(room) => room.max = max,
+                None if max > 0 => return Err(Fail::Stale),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds what transaction ids stand for.
+    async fn look_up(&self, link: &mut Link, desk: &mut Desk, jobs: &[Job]) -> Result<(), Fail> {
+        let mut prints: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
+        for message in jobs.iter().flat_map(messages) {
+            let place = (message.queue.clone(), message.partition.clone());
+            if let Some((_, id)) = desk.places.get(&place) {
+                prints.entry(*id).or_default().push(message.print);
+            }
+        }
+        let searches = searches(desk, prints);
+        desk.originals = self.originals(link, desk.now, &searches).await?;
+        let mut wanted: HashMap<LaneKey, HashSet<Arc<str>>> = HashMap::new();
+        for (group, item) in jobs.iter().flat_map(items) {
+            let Some(id) = item.partition else { continue };
+            if let Some(key) = desk.by_group.get(&(id.0, group.clone())) {
+                wanted.entry(*key).or_default().insert(item.transaction.clone());
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        self.number_leased(link, desk, &mut wanted).await?;
+        self.number_settled(link, desk, wanted).await
+    }
+
+    /// Numbers of messages in leased ranges; takes them out of `wanted`.
+    async fn number_leased(
+        &self,
+        link: &mut Link,
+        desk: &mut Desk,
+        wanted: &mut HashMap<LaneKey, HashSet<Arc<str>>>,
+    ) -> Result<(), Fail> {
+        let mut keys = HashSet::new();
+        for key in wanted.keys() {
+            let through = through(desk, key);
+            let leased = desk.runs.get(key).into_iter().flatten();
+            keys.extend(leased.filter(|run| run.first <= through).map(|run| (key.0, run.first)));
+        }
+        desk.bodies = self.bodies_of(link, keys).await?;
+        for (key, wanted) in wanted {
+            let (Some(held), Some(runs)) = (desk.lanes.get(key), desk.runs.get(key)) else {
+                continue;
+            };
+            let (cursor, through) = (held.lane.cursor, through(desk, key));
+            let numbers = desk.numbers.entry(*key).or_default();
+            for run in runs.iter().filter(|run| run.first <= through) {
+                let Some(body) = desk.bodies.get(&(PartitionId(key.0), run.first)) else {
+                    continue;
+                };
+                for (number, record) in (run.first..).zip(Records::of(body)) {
+                    if number <= cursor || number > through {
+                        continue;
+                    }
+                    let Ok(record) = record else { break };
+                    if let Some(transaction) = wanted.take(&*record.transaction) {
+                        numbers.insert(transaction, number);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers of messages that are settled already: somebody says it again.
+    async fn number_settled(
+        &self,
+        link: &mut Link,
+        desk: &mut Desk,
+        wanted: HashMap<LaneKey, HashSet<Arc<str>>>,
+    ) -> Result<(), Fail> {
+        let mut prints: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
+        for (key, transactions) in &wanted {
+            let of_it = transactions.iter().map(|transaction| print_of(transaction));
+            prints.entry(key.0).or_default().extend(of_it);
+        }
+        prints.retain(|_, prints| !prints.is_empty());
+        let searches = searches(desk, prints);
+        let found = self.originals(link, desk.now, &searches).await?;
+        for (key, transactions) in wanted {
+            let cursor = desk.lanes.get(&key).map_or(0, |held| held.lane.cursor);
+            for transaction in transactions {
+                let original = found.get(&(key.0, print_of(&transaction)));
+                let original = original.filter(|one| one.is(&transaction) && one.number <= cursor);
+                if let Some(original) = original {
+                    desk.numbers.entry(key).or_default().insert(transaction, original.number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the transaction ids of partitions that a batch may or may not have pushed to.
+    fn forget_prints(&self, jobs: &[Job]) {
+        let mut prints = self.prints();
+        for message in jobs.iter().flat_map(messages) {
+            if let Some((_, id)) = self.names.partition(&message.queue, &message.partition) {
+                prints.forget(PartitionId(id));
+            }
+        }
+    }
+}
+
+/// The last number of a lane's lease, also of one that has run out.
+fn through(desk: &Desk, key: &LaneKey) -> u64 {
+    desk.lanes.get(key).and_then(|held| held.lane.lease).map_or(0, |lease| lease.through)
+}
+
+fn searches(desk: &Desk, prints: BTreeMap<i64, Vec<u64>>) -> Vec<Search> {
+    let search = |(partition, mut prints): (i64, Vec<u64>)| {
+        let shelf = desk.shelves.get(&partition)?;
+        prints.sort_unstable();
+        prints.dedup();
+        let window = shelf.queue.info.options.dedup_window();
+        Some(Search { partition, tail: shelf.tail, window, prints })
+    };
+    prints.into_iter().filter_map(search).collect()
+}
+
+impl Needs {
+    fn of(jobs: &[Job]) -> Self {
+        let mut needs = Needs::default();
+        for job in jobs {
+            let mut last: Option<&NewMessage> = None;
+            for message in messages(job) {
+                let same = last.is_some_and(|last| {
+                    last.queue == message.queue && last.partition == message.partition
+                });
+                if !same {
+                    needs.places.insert((message.queue.clone(), message.partition.clone()));
+                }
+                last = Some(message);
+            }
+            for (group, item) in items(job) {
+                if let Some(id) = item.partition {
+                    needs.lanes.insert((id.0, group.clone()));
+                }
+            }
+            match job {
+                Job::Transaction(job, _) => needs.leases.extend(job.required.iter().map(|id| id.0)),
+                Job::Extend { lease, .. } | Job::Release { lease, .. } => {
+                    needs.leases.insert(lease.0);
+                }
+                _ => {}
+            }
+        }
+        needs
+    }
+}
+
+/// The messages that a job pushes.
+fn messages(job: &Job) -> impl Iterator<Item = &NewMessage> {
+    let (plain, steps): (&[NewMessage], &[Step]) = match job {
+        Job::Push(messages, _) => (messages, &[]),
+        Job::Transaction(job, _) => (&[], &job.steps),
+        _ => (&[], &[]),
+    };
+    plain.iter().chain(steps.iter().filter_map(|step| match step {
+        Step::Push(message) => Some(message),
+        Step::Settle { .. } => None,
+    }))
+}
+
+/// What a job settles.
+fn items(job: &Job) -> impl Iterator<Item = (&Arc<str>, &SettleItem)> {
+    let (named, plain, steps): (_, &[SettleItem], &[Step]) = match job {
+        Job::Settle { group, items, .. } => (Some(group), items, &[]),
+        Job::Transaction(job, _) => (None, &[], &job.steps),
+        _ => (None, &[], &[]),
+    };
+    let plain = plain.iter().filter_map(move |item| Some((named?, item)));
+    plain.chain(steps.iter().filter_map(|step| match step {
+        Step::Settle { group, item } => Some((group, item)),
+        Step::Push(_) => None,
+    }))
+}
+
+fn decide(desk: &mut Desk, job: &Job) -> Done {
+    let now = desk.now;
+    match job {
+        Job::Push(messages, _) => Done::Pushed(desk.push(messages.iter())),
+        Job::Settle { group, items, .. } => {
+            let items: Vec<_> = items.iter().map(|item| (group, item, item.lease)).collect();
+            Done::Settled(desk.settle(&items))
+        }
+        Job::Transaction(job, _) => Done::Transacted(desk.transact(job)),
+        Job::Extend { lease, seconds, .. } => {
+            let until = now + Duration::from_secs(u64::from(*seconds));
+            let held = desk.each_leased(|held| held.lane.extend(now, *lease, until));
+            Done::Extended((held > 0).then_some(until))
+        }
+        Job::Release { lease, .. } => {
+            Done::Released(desk.each_leased(|held| held.lane.release(now, *lease)))
+        }
+        Job::Claim(..) => Done::Released(0),
+    }
+}
+
+/// Nobody may be waiting for it any more.
+fn answer(job: Job, done: Done) {
+    let _ = match (job, done) {
+        (Job::Push(_, answer), Done::Pushed(done)) => answer.send(done).is_ok(),
+        (Job::Settle { answer, .. }, Done::Settled(done)) => answer.send(Ok(done)).is_ok(),
+        (Job::Transaction(_, answer), Done::Transacted(done)) => answer.send(done).is_ok(),
+        (Job::Extend { answer, .. }, Done::Extended(until)) => answer.send(Ok(until)).is_ok(),
+        (Job::Release { answer, .. }, Done::Released(lanes)) => answer.send(Ok(lanes)).is_ok(),
+        (job, _) => {
+            super::refuse(job, &StoreError::Closed { store: "postgres" });
+            false
+        }
+    };
+}
