@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The folder `NAME/VERSION` below the build folder, in which `proof` is a file. If it is not there,
-/// `install` is given an empty folder to fill; whoever comes meanwhile waits.
+/// The folder `NAME/VERSION` below the build folder, in which `proof` is a file. If it is not
+/// there, `install` is given an empty folder to fill; whoever comes meanwhile waits.
 ///
 /// # Errors
 /// What `install` says, or that it left no `proof`.

@@ -55,7 +55,7 @@ pub enum BufferError {
     /// There is no room for it. Nothing of it was kept.
     #[error(
         "the local buffer is full: {held} of at most {limit} bytes wait for the database to come \
-         back (queues.buffer_size)"
+         back (queues.buffer_max)"
     )]
     Full {
         /// Bytes that wait.
@@ -298,7 +298,8 @@ fn select(
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<Entry>, StoreError> {
     let mut select = db.prepare_cached(
-        "SELECT number, queue, messages, size, body FROM entries WHERE number >= ?1 ORDER BY number",
+        "SELECT number, queue, messages, size, body FROM entries
+         WHERE number >= ?1 ORDER BY number",
     )?;
     let mut rows = select.query([from])?;
     let mut names: HashMap<String, Arc<str>> = HashMap::new();

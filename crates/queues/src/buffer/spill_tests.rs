@@ -260,6 +260,7 @@ fn the_file_is_emptied_even_if_the_pushes_never_pause() {
                 let mut number = 0;
                 // Until it has gone to the database again by itself.
                 loop {
+                    assert!(number < 2_000, "the file is never empty");
                     let one = message("q", "a", &format!("{producer}-{number}"));
                     number += 1;
                     if let Kept::Pushed(_) = spill.push(vec![one]).await.expect("is kept") {

@@ -10,7 +10,7 @@ use anyhow::Context;
 use skep_gateway::GatewayMetrics;
 use skep_nodes::{MemoryTable, Nodes, NodesMetrics, PostgresTable, RedisTable, TableStore};
 use skep_policy::Clock;
-use skep_polls::{Hub, Polls, PollsMetrics, Prober};
+use skep_polls::{Hub, Polls, PollsMetrics, Prober, Publish};
 use skep_sessions::{Sessions, SessionsMetrics};
 use skep_store::{Agreement, StoreError, Stores};
 use std::sync::Arc;
@@ -56,6 +56,7 @@ impl Fleet {
         settings: &Settings,
         info: &serde_json::Value,
         stores: &Stores,
+        publish: Option<Arc<dyn Publish>>,
         metrics: &FleetMetrics,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
@@ -73,7 +74,7 @@ impl Fleet {
             nodes.clone(),
             common.hub.clone(),
             prober,
-            None,
+            publish,
             settings.polls.options(),
             metrics.polls.clone(),
             clock,

@@ -126,9 +126,9 @@ codes! {
 pub struct Problem {
     code: &'static Code,
     detail: String,
-    field: Option<String>,
+    field: Option<Box<str>>,
     flaws: Vec<Flaw>,
-    queue: Option<String>,
+    queue: Option<Box<str>>,
     retry_after: Option<Duration>,
     is_plain: bool,
 }
@@ -170,13 +170,15 @@ pub struct ProblemBody {
     detail: String,
     /// The field or parameter at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<String>,
+    #[schema(value_type = Option<String>)]
+    field: Option<Box<str>>,
     /// Everything that is wrong, where it is more than one field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     flaws: Vec<Flaw>,
     /// The queue at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
-    queue: Option<String>,
+    #[schema(value_type = Option<String>)]
+    queue: Option<Box<str>>,
     /// Title and detail in one; on the routes of queues the detail alone.
     error: String,
 }
@@ -197,12 +199,12 @@ impl Problem {
 
     /// A field that cannot have its value.
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
-        Problem { field: Some(field.to_owned()), ..Problem::new(&E_FIELD_INVALID, detail) }
+        Problem { field: Some(field.into()), ..Problem::new(&E_FIELD_INVALID, detail) }
     }
 
     /// The field at fault.
     #[must_use]
-    pub fn at(mut self, field: impl Into<String>) -> Self {
+    pub fn at(mut self, field: &str) -> Self {
         self.field = Some(field.into());
         self
     }
@@ -210,7 +212,7 @@ impl Problem {
     /// The queue at fault.
     #[must_use]
     pub fn of_queue(mut self, queue: &str) -> Self {
-        self.queue = Some(queue.to_owned());
+        self.queue = Some(queue.into());
         self
     }
 

@@ -2,6 +2,7 @@
 
 use super::{SCHEMAS, Shared, State};
 use crate::fleet::Fleet;
+use crate::queues::PollResults;
 use skep_policy::{Decision, DecisionId, SeededChance, Time, backoff};
 use skep_store::{MigrateError, StoreError};
 use std::net::SocketAddr;
@@ -73,7 +74,9 @@ impl StoreKeeper {
             "api": address.to_string(), "version": env!("CARGO_PKG_VERSION"),
         });
         let (metrics, clock) = (&self.shared.fleet_metrics, self.shared.clock.clone());
-        let fleet = Fleet::join(name.as_str(), settings, &info, stores, metrics, clock).await?;
+        let publish = self.shared.queues.get().cloned().map(PollResults::to);
+        let fleet =
+            Fleet::join(name.as_str(), settings, &info, stores, publish, metrics, clock).await?;
         self.shared.routes.join(&fleet.sessions);
         // Set once, here.
         let _ = self.shared.fleet.set(fleet);

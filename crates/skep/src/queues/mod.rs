@@ -5,8 +5,10 @@
 //!   PostgreSQL   nodes of this process ─► Queues ─► PostgreSQL ─► NOTIFY ─► other processes
 //! ```
 
+mod publish;
 mod service;
 
+pub use publish::PollResults;
 pub use service::run;
 
 use crate::settings::{Settings, Subscription};

@@ -119,3 +119,45 @@ impl Value for Subscription {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Layers, resolve};
+
+    fn layers(key: &'static str, value: &str) -> Layers {
+        let mut layers = Layers::default();
+        layers.add_flag("--set", key, value);
+        layers
+    }
+
+    #[test]
+    fn the_key_is_never_shown_not_even_a_wrong_one() {
+        let key = "0123456789abcdef".repeat(4);
+        let loaded = resolve(layers("queues.encryption_key", &key)).expect("is a key");
+        assert!(loaded.settings.queues.cipher().is_some());
+        let shown = format!("{:?} {:?}", loaded.settings.queues, loaded.effective);
+        assert!(shown.contains("(set)") && !shown.contains("0123456789"), "{shown}");
+        let wrong = resolve(layers("queues.encryption_key", &key[1..])).expect_err("is too short");
+        let told = wrong.to_string();
+        assert!(told.contains("queues.encryption_key") && told.contains("64 hex"), "{told}");
+        assert!(!told.contains("0123456789") && !told.contains("123456789a"), "{told}");
+    }
+
+    #[test]
+    fn limits_reach_the_queues_and_nonsense_is_refused() {
+        let some = resolve(layers("queues.waiting_bytes_max", "2MiB")).expect("is a size");
+        assert_eq!(some.settings.queues.options().waiting_bytes_max, 2 << 20);
+        let defaults = resolve(Layers::default()).expect("is valid").settings.queues;
+        assert_eq!(defaults.options(), QueuesOptions::default());
+        for (key, value) in [
+            ("queues.default_subscription", "some"),
+            ("queues.parked_max", "0"),
+            ("queues.buffer", "maybe"),
+            ("queues.buffer_max", "1B"),
+        ] {
+            let told = resolve(layers(key, value)).expect_err("is wrong").to_string();
+            assert!(told.contains(key) && told.contains("must be"), "{told}");
+        }
+    }
+}

@@ -27,6 +27,29 @@ fn results(node: &Node, id: &str) -> Vec<Value> {
 }
 
 #[test]
+fn results_come_to_the_queue_that_the_endpoint_names() {
+    let folder = Folder::new("polls");
+    let node = start(&folder);
+    let target = Receiver::start(0, &[200]);
+    let wish = json!({ "id": "shop", "url": target.url(), "interval": "1s",
+                       "publish_to": "results" });
+    add(&node, &wish);
+    let mut slots = Vec::new();
+    while slots.len() < 3 {
+        let answer = node.get("/api/v1/pop/queue/results/partition/shop?wait=true&autoAck=true");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let message = answer.json()["messages"][0].clone();
+        assert_eq!(
+            (&message["data"]["endpoint"], &message["data"]["status"]),
+            (&json!("shop"), &json!(200))
+        );
+        assert_eq!(message["producerSub"], "polls");
+        slots.push(message["data"]["slot"].as_i64().expect("a number"));
+    }
+    assert!(slots.windows(2).all(|two| two[0] < two[1]), "in order, each once: {slots:?}");
+}
+
+#[test]
 fn an_endpoint_is_polled_paused_asked_out_of_turn_and_deleted() {
     let folder = Folder::new("polls");
     let node = start(&folder);
@@ -84,7 +107,7 @@ fn what_is_wrong_with_an_endpoint_is_told_all_at_once_and_nothing_is_kept() {
     assert_eq!(fields, ["url", "interval", "timeout"], "{problem}");
     assert!(problem["detail"].as_str().is_some_and(|text| text.contains("nodes.ttl to 23.2s")));
 
-    let queue = json!({ "id": "q", "url": "http://x/", "publish_to": "results" });
+    let queue = json!({ "id": "q", "url": "http://x/", "publish_to": "x".repeat(256) });
     let answer = post(&node, "/api/v1/polls/endpoints", &queue);
     assert_eq!(answer.json()["flaws"][0]["field"], "publish_to", "{}", answer.body);
 

@@ -1,5 +1,5 @@
-//! Queues as the users of Queen's client for Python meet them: the client as it is published, a node
-//! on each store, and programs such as theirs.
+//! Queues as the users of Queen's client for Python meet them: the client as it is published, a
+//! node on each store, and programs such as theirs.
 //!
 //! The programs are in the folder beside this file; each prints what it tries and ends at the first
 //! thing that is not as it should be.

@@ -3,7 +3,7 @@
 use crate::common::skep;
 use serde_json::{Value, json};
 use skep_testkit::http::Answer;
-use skep_testkit::{Folder, Node, Postgres};
+use skep_testkit::{Folder, Node, Postgres, TestDatabase};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -11,6 +11,8 @@ use std::net::TcpStream;
 pub struct Bench {
     pub node: Node,
     pub folder: Folder,
+    /// Kept as long as the node.
+    _database: Option<TestDatabase<'static>>,
 }
 
 impl Bench {
@@ -18,19 +20,25 @@ impl Bench {
         Bench::start(Vec::new(), more)
     }
 
+    /// A node that somebody else started.
+    pub fn over(node: Node, folder: Folder) -> Self {
+        Bench { node, folder, _database: None }
+    }
+
     pub fn postgres(more: &[&str]) -> Self {
         let database = Postgres::shared().database();
-        Bench::start(vec!["--database".to_owned(), database.url()], more)
+        let bench = Bench::start(vec!["--database".to_owned(), database.url()], more);
+        Bench { _database: Some(database), ..bench }
     }
 
     fn start(mut arguments: Vec<String>, more: &[&str]) -> Self {
-        for setting in more {
+        for setting in ["log.access=false"].iter().chain(more) {
             arguments.extend(["--set".to_owned(), (*setting).to_owned()]);
         }
         let folder = Folder::new("queues");
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let node = Node::start(skep(), &folder.join("data"), &arguments);
-        Bench { node, folder }
+        Bench::over(node, folder)
     }
 
     /// Runs a check on each store.

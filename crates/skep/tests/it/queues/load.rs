@@ -129,10 +129,10 @@ fn requests_whose_answers_are_lost_are_repeated_without_harm() {
 
 #[test]
 fn what_is_too_much_is_refused_and_what_was_taken_is_kept() {
-    let bench = Bench::embedded(&["queues.waiting_max=4"]);
+    let bench = Bench::embedded(&["queues.waiting_max=16"]);
     let (taken, refused) = (Mutex::new(BTreeSet::new()), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        for producer in 0..48 {
+        for producer in 0..64 {
             let (bench, taken, refused) = (&bench, &taken, &refused);
             scope.spawn(move || {
                 for number in 0..20 {
@@ -156,8 +156,8 @@ fn what_is_too_much_is_refused_and_what_was_taken_is_kept() {
     });
     let taken = taken.into_inner().expect("no panic");
     let refused = refused.into_inner();
-    assert_eq!(taken.len() + refused, 48 * 20);
-    assert!(refused > 0, "48 producers never met a limit of 4");
+    assert_eq!(taken.len() + refused, 64 * 20);
+    assert!(refused > 0, "64 producers never met a limit of 16");
     let mut kept = BTreeSet::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
     loop {

@@ -59,8 +59,8 @@ fn a_push_at_one_node_wakes_a_pop_at_another() {
         Node::start(skep(), &folder.join(name), &["--database", &url])
     };
     let (a, b) = (start("a"), start("b"));
-    let bench = Bench { node: a, folder: Folder::new("queues") };
-    let other = Bench { node: b, folder: Folder::new("queues") };
+    let bench = Bench::over(a, Folder::new("queues"));
+    let other = Bench::over(b, Folder::new("queues"));
     // The second time the queue, its partition and the group's lane are there already.
     for transaction in ["1", "2"] {
         let waiting = bench.ask("/api/v1/pop/queue/q?wait=true&timeout=120000&autoAck=true");

@@ -40,7 +40,7 @@ object! {
     }
 }
 
-/// A word about one message, for the description.
+/// A word about one message.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is read")]
@@ -57,7 +57,7 @@ pub(super) struct AckRequest {
     error: Option<String>,
 }
 
-/// Words about several messages, for the description.
+/// Words about several messages.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is read")]
@@ -67,7 +67,7 @@ pub(super) struct BatchRequest {
     consumer_group: Option<String>,
 }
 
-/// What came of a word, for the description.
+/// What came of a word.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is written")]

@@ -27,7 +27,7 @@ object! {
     }
 }
 
-/// A queue as somebody wants it, for the description.
+/// A queue as somebody wants it.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "it describes what is read")]
 struct ConfigureRequest {
@@ -42,7 +42,7 @@ struct ConfigureRequest {
     mode: Option<String>,
 }
 
-/// The options of a queue, for the description.
+/// The options of a queue.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is read and written")]

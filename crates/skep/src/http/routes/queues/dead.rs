@@ -39,7 +39,7 @@ pub struct DeadPage {
     offset: Option<u64>,
 }
 
-/// Dead letters, for the description.
+/// Dead letters.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "it describes what is written")]
 struct DeadAnswer {
@@ -49,7 +49,7 @@ struct DeadAnswer {
     pagination: Pagination,
 }
 
-/// Which part of them, for the description.
+/// Which part of them.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "it describes what is written")]
 struct Pagination {
@@ -57,7 +57,7 @@ struct Pagination {
     offset: u64,
 }
 
-/// A dead letter, for the description.
+/// A dead letter.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is written")]

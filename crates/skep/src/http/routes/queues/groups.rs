@@ -20,7 +20,7 @@ object! {
     }
 }
 
-/// Where a group goes on, for the description.
+/// Where a group goes on.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is read")]

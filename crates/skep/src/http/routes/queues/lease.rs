@@ -22,7 +22,7 @@ object! {
     }
 }
 
-/// For how long, for the description.
+/// For how long.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "it describes what is read")]
 struct ExtendRequest {
@@ -30,7 +30,7 @@ struct ExtendRequest {
     seconds: Option<u32>,
 }
 
-/// Until when, for the description.
+/// Until when.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is written")]

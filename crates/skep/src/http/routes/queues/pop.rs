@@ -76,7 +76,7 @@ pub struct PopHow {
     conflation: Option<String>,
 }
 
-/// Messages, for the description.
+/// Messages.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is written")]
@@ -95,7 +95,7 @@ struct PopAnswer {
     messages: Vec<MessageAnswer>,
 }
 
-/// A message, for the description.
+/// A message.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is written")]

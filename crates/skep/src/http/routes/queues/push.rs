@@ -33,7 +33,7 @@ object! {
     }
 }
 
-/// What is pushed, for the description.
+/// What is pushed.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "it describes what is read")]
 pub(super) struct PushRequest {
@@ -41,7 +41,7 @@ pub(super) struct PushRequest {
     items: Vec<ItemRequest>,
 }
 
-/// A message, for the description.
+/// A message.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is read")]
@@ -51,14 +51,14 @@ pub(super) struct ItemRequest {
     /// `Default` if left out. Made if it is not there.
     partition: Option<String>,
     /// Any JSON; null if left out.
-    payload: serde_json::Value,
+    payload: Option<serde_json::Value>,
     /// A message with the same one in the same partition is kept once, within the queue's window.
     transaction_id: Option<String>,
     /// What it is part of.
     trace_id: Option<String>,
 }
 
-/// What became of a message, for the description.
+/// What became of a message.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "it describes what is written")]
 struct PushedAnswer {

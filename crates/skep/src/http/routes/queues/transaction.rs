@@ -43,7 +43,7 @@ object! {
     }
 }
 
-/// What is to be done together, for the description.
+/// What is to be done together.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is read")]
@@ -53,7 +53,7 @@ struct TransactionRequest {
     required_leases: Option<Vec<String>>,
 }
 
-/// One operation, for the description.
+/// One operation.
 #[derive(utoipa::ToSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[expect(dead_code, reason = "it describes what is read")]
@@ -62,7 +62,7 @@ enum OperationRequest {
     Ack(AckRequest),
 }
 
-/// What came of it, for the description.
+/// What came of it.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is written")]
@@ -76,7 +76,7 @@ struct TransactionAnswer {
     error: Option<String>,
 }
 
-/// What came of one message, for the description.
+/// What came of one message.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what is written")]
