@@ -103,11 +103,8 @@ pub struct QueuesOptions {
     pub parked_max: usize,
     /// Bytes of messages kept in memory for the next pop.
     pub cache_bytes: usize,
-    /// Bytes of memory for transaction ids that may come again.
+    /// Bytes of memory for transaction ids that may come again: about 20,000 messages a MiB.
     pub dedup_bytes: usize,
-    /// A partition knows at least so many of its last transaction ids again, if they are within
-    /// their window.
-    pub dedup_messages: usize,
 }
 
 impl Default for QueuesOptions {
@@ -118,7 +115,6 @@ impl Default for QueuesOptions {
             parked_max: 20_000,
             cache_bytes: 32 << 20,
             dedup_bytes: 64 << 20,
-            dedup_messages: 1_000_000,
         }
     }
 }

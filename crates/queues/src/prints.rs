@@ -1,45 +1,52 @@
-//! Which transaction ids a partition has seen lately.
+//! Which transaction ids have come lately.
 //!
 //! Every segment's row carries the prints of its messages, eight bytes each, so what is here can be
-//! forgotten at any time and read again. That bounds the memory: partitions that were not pushed to
-//! for long are forgotten first. One partition is bounded too: it knows at least its last
-//! [`Prints::messages_max`] ids, as long as they are within their window.
+//! forgotten at any time and read again. Two things are kept: up to which number each partition is
+//! known, and the prints of all partitions together, in generations. When the memory is full the
+//! oldest generation is forgotten for good and [`Prints::floor`] moves on, so that nothing older is
+//! read again: a bounded memory that had to be refilled from the store all the time would cost a
+//! busy server more than the messages themselves. So an id is known again for its queue's window,
+//! as long as no more than [`Prints::messages_max`] messages have come since.
 //!
-//! A print is only a hint: two ids may share one, so a find has to be checked against the message.
+//! A print is only a hint: two ids may share one, and a message may never have been kept, so a find
+//! has to be checked against the message.
 
 use crate::ids::PartitionId;
 use skep_policy::Time;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
-/// What an entry weighs beside its prints.
-const ENTRY_BYTES: usize = 200;
-/// What a print weighs in a map that is half full.
+/// What a print weighs, on average, in a map that grows by doubling.
 const PRINT_BYTES: usize = 32;
+/// What knowing a partition weighs.
+const PARTITION_BYTES: usize = 32;
+/// Generations that the memory is enough for.
+const GENERATIONS: usize = 4;
 
 /// The prints of many partitions.
 #[derive(Debug)]
 pub struct Prints {
-    bytes_max: usize,
-    messages_max: usize,
-    /// Looked at since the two were last exchanged.
-    warm: HashMap<PartitionId, Entry>,
+    generation_max: usize,
+    partitions_half: usize,
+    /// The newest last; never empty.
+    generations: VecDeque<Generation>,
+    /// The longest window that a queue asked for.
+    window: Duration,
+    floor: Time,
+    /// Up to which number partitions are known; looked at since the two were last exchanged.
+    warm: HashMap<PartitionId, u64>,
     /// Not looked at since then: forgotten at the next exchange.
-    cool: HashMap<PartitionId, Entry>,
-    warm_bytes: usize,
+    cool: HashMap<PartitionId, u64>,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
-    /// Numbers up to here are known.
-    tail: u64,
-    recent: Map,
-    recent_since: Time,
-    older: Map,
+struct Generation {
+    numbers: HashMap<u64, u64, BuildHasherDefault<AsItIs>>,
+    /// When its first message was pushed, and its last.
+    since: Time,
+    until: Time,
 }
-
-type Map = HashMap<u64, u64, BuildHasherDefault<AsItIs>>;
 
 /// Prints are hashes already.
 #[derive(Default)]
@@ -60,39 +67,57 @@ impl Hasher for AsItIs {
 }
 
 impl Prints {
-    /// Uses `bytes_max` of memory at most, and knows `messages_max` ids of a partition at least.
-    pub fn new(bytes_max: usize, messages_max: usize) -> Self {
-        let (warm, cool) = (HashMap::new(), HashMap::new());
-        Prints { bytes_max, messages_max, warm, cool, warm_bytes: 0 }
+    /// Uses about `bytes_max` of memory at most, a quarter of it for partitions.
+    pub fn new(bytes_max: usize) -> Self {
+        let fitting = bytes_max / 4 * 3 / PRINT_BYTES;
+        Prints {
+            generation_max: (fitting / GENERATIONS).max(1),
+            partitions_half: (bytes_max / 4 / PARTITION_BYTES / 2).max(1),
+            generations: VecDeque::from([Generation::default()]),
+            window: Duration::ZERO,
+            floor: Time::ZERO,
+            warm: HashMap::new(),
+            cool: HashMap::new(),
+        }
     }
 
-    /// How many ids of a partition are worth reading from the store.
+    /// How many messages are known at least, if so many came within their window; and how many of
+    /// a partition are worth reading from the store.
     pub fn messages_max(&self) -> usize {
-        self.messages_max
+        self.generation_max * (GENERATIONS - 1)
+    }
+
+    /// What was pushed before this is not worth reading from the store: it would only push out what
+    /// is newer.
+    pub fn floor(&self) -> Time {
+        self.floor
     }
 
     /// Up to which number the partition's ids are known; what follows has to be read and added
     /// before the next find. `None` if nothing is known, not even that there is nothing.
     pub fn known_through(&mut self, partition: PartitionId) -> Option<u64> {
-        self.entry(partition).map(|entry| entry.tail)
+        if let Some(known) = self.warm.get(&partition) {
+            return Some(*known);
+        }
+        let known = self.cool.remove(&partition)?;
+        self.know(partition, known);
+        Some(known)
     }
 
-    /// Says that the partition has nothing up to `tail` that is worth knowing.
+    /// Says that the partition has nothing up to `tail` that is not here and worth knowing.
     pub fn begin(&mut self, partition: PartitionId, tail: u64) {
-        self.forget(partition);
-        self.make_room(ENTRY_BYTES);
-        self.warm.insert(partition, Entry { tail, ..Entry::default() });
-        self.warm_bytes += ENTRY_BYTES;
+        self.know(partition, tail);
     }
 
     /// The last number that may have this print.
-    pub fn find(&mut self, partition: PartitionId, print: u64) -> Option<u64> {
-        let entry = self.entry(partition)?;
-        entry.recent.get(&print).or_else(|| entry.older.get(&print)).copied()
+    pub fn find(&self, partition: PartitionId, print: u64) -> Option<u64> {
+        let key = key_of(partition, print);
+        self.generations.iter().rev().find_map(|generation| generation.numbers.get(&key)).copied()
     }
 
     /// Adds messages pushed at `at` with rising numbers from `first`, which must follow what is
-    /// known. `window` is how long the queue wants them to be known.
+    /// known of the partition, if anything is. `window` is how long the queue wants them to be
+    /// known.
     pub fn add(
         &mut self,
         partition: PartitionId,
@@ -101,61 +126,79 @@ impl Prints {
         at: Time,
         window: Duration,
     ) {
-        let weight = prints.len() * PRINT_BYTES;
-        let messages_max = self.messages_max;
-        self.make_room(weight);
-        let Some(entry) = self.entry(partition) else { return };
-        let mut freed = 0;
-        if entry.recent.len() >= messages_max || at > entry.recent_since + window {
-            freed = entry.older.len() * PRINT_BYTES;
-            // If even the newest of them is past its window, they need not be kept as the older.
-            entry.older = std::mem::take(&mut entry.recent);
-            entry.recent_since = at;
-        }
         let count = prints.len() as u64;
-        entry.recent.extend(prints.zip(first..));
-        entry.tail = entry.tail.max(first + count - u64::from(count > 0));
-        self.warm_bytes = (self.warm_bytes + weight).saturating_sub(freed);
+        if count == 0 {
+            return;
+        }
+        if self.known_through(partition).is_some() {
+            self.know(partition, first + count - 1);
+        }
+        self.window = self.window.max(window);
+        self.turn(at);
+        if let Some(newest) = self.generations.back_mut() {
+            newest.until = newest.until.max(at);
+            let keys = prints.map(|print| key_of(partition, print));
+            newest.numbers.extend(keys.zip(first..));
+        }
     }
 
-    /// Forgets one partition.
+    /// Forgets how far one partition is known.
     pub fn forget(&mut self, partition: PartitionId) {
-        if let Some(entry) = self.warm.remove(&partition) {
-            self.warm_bytes = self.warm_bytes.saturating_sub(entry.weight());
-        }
+        self.warm.remove(&partition);
         self.cool.remove(&partition);
     }
 
     /// Forgets everything, because what was added may never have been kept.
     pub fn clear(&mut self) {
+        self.generations = VecDeque::from([Generation::default()]);
+        self.floor = Time::ZERO;
         self.warm.clear();
         self.cool.clear();
-        self.warm_bytes = 0;
     }
 
-    fn entry(&mut self, partition: PartitionId) -> Option<&mut Entry> {
-        if let Some(entry) = self.cool.remove(&partition) {
-            self.make_room(entry.weight());
-            self.warm_bytes += entry.weight();
-            self.warm.insert(partition, entry);
-        }
-        self.warm.get_mut(&partition)
-    }
-
-    /// Half of the memory is for what was looked at lately; when that is full it becomes the other
-    /// half, which is forgotten. So nothing has to be kept in the order of its use.
-    fn make_room(&mut self, bytes: usize) {
-        if self.warm_bytes + bytes > self.bytes_max / 2 && !self.warm.is_empty() {
+    fn know(&mut self, partition: PartitionId, tail: u64) {
+        if self.warm.len() >= self.partitions_half && !self.warm.contains_key(&partition) {
             self.cool = std::mem::take(&mut self.warm);
-            self.warm_bytes = 0;
+        }
+        self.warm.insert(partition, tail);
+    }
+
+    /// Begins a new generation if the newest is full or has been the newest for long, and forgets
+    /// the oldest if the memory is full or its windows are over.
+    fn turn(&mut self, at: Time) {
+        let Some(newest) = self.generations.back_mut() else { return };
+        if newest.numbers.is_empty() {
+            newest.since = at;
+        }
+        let full = newest.numbers.len() >= self.generation_max;
+        let long = at.since(newest.since) > self.window / GENERATIONS as u32;
+        if !(full || long) {
+            return;
+        }
+        // The next one is about as large; growing it step by step would hold pushes up.
+        let room = newest.numbers.len();
+        let mut next = Generation { since: at, until: at, ..Generation::default() };
+        next.numbers.reserve(room);
+        self.generations.push_back(next);
+        while let Some(oldest) = self.generations.front() {
+            let over = at.since(oldest.until) > self.window;
+            let count: usize = self.generations.iter().map(|one| one.numbers.len()).sum();
+            if self.generations.len() < 2
+                || !(over || count > self.generation_max * (GENERATIONS - 1))
+            {
+                return;
+            }
+            if let Some(gone) = self.generations.pop_front() {
+                self.floor = self.floor.max(gone.until);
+            }
         }
     }
 }
 
-impl Entry {
-    fn weight(&self) -> usize {
-        ENTRY_BYTES + (self.recent.len() + self.older.len()) * PRINT_BYTES
-    }
+/// Prints of all partitions are together, so the partition is part of the key.
+fn key_of(partition: PartitionId, print: u64) -> u64 {
+    let number = u64::try_from(partition.0).unwrap_or(0);
+    print ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]
@@ -171,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_was_added_is_found_and_nothing_else() {
-        let mut prints = Prints::new(1 << 20, 1_000);
+        let mut prints = Prints::new(1 << 20);
         assert_eq!(prints.known_through(ONE), None);
         prints.begin(ONE, 4);
         prints.add(ONE, 5, [50, 60].into_iter(), at(1), WINDOW);
@@ -183,8 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_known_for_its_whole_window_and_for_two_at_most() {
-        let mut prints = Prints::new(1 << 20, 1_000);
+    fn an_id_is_known_for_its_whole_window_and_not_for_long_after() {
+        let mut prints = Prints::new(1 << 20);
         prints.begin(ONE, 0);
         for second in 0..400 {
             prints.add(ONE, second + 1, [second].into_iter(), at(second), WINDOW);
@@ -194,25 +237,36 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_knows_its_last_ids_and_its_memory_is_bounded() {
-        let mut prints = Prints::new(1 << 30, 1_000);
-        prints.begin(ONE, 0);
+    fn the_last_ids_are_known_whatever_their_partition_and_the_memory_is_bounded() {
+        let mut prints = Prints::new(4_000 * PRINT_BYTES / 3 * 4 + 16);
+        let partition = |number: u64| PartitionId(i64::try_from(number % 7).unwrap());
         for number in 1..=100_000_u64 {
-            prints.add(ONE, number, [number].into_iter(), at(1), WINDOW);
+            prints.add(partition(number), number, [number].into_iter(), at(number), WINDOW * 9_999);
         }
-        assert!((99_001..=100_000).all(|number| prints.find(ONE, number) == Some(number)));
-        assert!(prints.warm_bytes <= ENTRY_BYTES + 2_000 * PRINT_BYTES);
+        let known = |number: &u64| prints.find(partition(*number), *number) == Some(*number);
+        let least = prints.messages_max() as u64;
+        assert_eq!(least, 3_000);
+        assert!((100_001 - least..=100_000).all(|number| known(&number)));
+        let count: usize = prints.generations.iter().map(|one| one.numbers.len()).sum();
+        assert!(count <= 4_001, "{count}");
+        let floor = prints.floor();
+        assert!(
+            (at(95_999)..=at(97_001)).contains(&floor),
+            "what is older is not read again: {floor}"
+        );
     }
 
     #[test]
     fn partitions_that_were_not_looked_at_are_forgotten_first() {
-        let mut prints = Prints::new(100 * (ENTRY_BYTES + PRINT_BYTES), 1_000);
+        let mut prints = Prints::new(800 * PARTITION_BYTES);
         for number in 0..10_000 {
-            let partition = PartitionId(number);
-            prints.begin(partition, 0);
-            prints.add(partition, 1, [7].into_iter(), at(1), WINDOW);
-            assert_eq!(prints.find(PartitionId(0), 7), Some(1), "it is looked at all the time");
-            assert!(prints.warm.len() + prints.cool.len() <= 101);
+            prints.begin(PartitionId(number), 1);
+            assert_eq!(
+                prints.known_through(PartitionId(0)),
+                Some(1),
+                "it is looked at all the time"
+            );
+            assert!(prints.warm.len() + prints.cool.len() <= 201);
         }
         assert_eq!(prints.known_through(PartitionId(5_000)), None);
         prints.clear();

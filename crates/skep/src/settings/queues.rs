@@ -19,13 +19,10 @@ section! {
         /// Memory for messages that will be popped soon.
         cache_size: ByteSize = bytes(QueuesOptions::default().cache_bytes),
             in ByteSize(0)..=ByteSize(1 << 40);
-        /// Memory for transaction ids that may come again; what does not fit is read from the
-        /// store.
+        /// Memory for transaction ids that may come again: about 20,000 messages a MiB. Those of
+        /// more messages than fit are not known again.
         dedup_size: ByteSize = bytes(QueuesOptions::default().dedup_bytes),
             in ByteSize(1 << 20)..=ByteSize(1 << 40);
-        /// A partition knows so many of its last transaction ids again, if they are within the
-        /// queue's window.
-        dedup_messages: usize = QueuesOptions::default().dedup_messages, in 1_000..=100_000_000;
         /// The key of queues whose payloads are encrypted: 32 bytes as 64 hexadecimal digits or
         /// in base64; the same on all nodes. `openssl rand -hex 32` makes one.
         encryption_key: Option<EncryptionKey> = None;
@@ -54,7 +51,6 @@ impl QueuesSettings {
             parked_max: self.parked_max,
             cache_bytes: size(self.cache_size),
             dedup_bytes: size(self.dedup_size),
-            dedup_messages: self.dedup_messages,
         }
     }
 

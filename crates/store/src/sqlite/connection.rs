@@ -46,6 +46,11 @@ fn create_private(path: &Path) -> Result<(), StoreError> {
     opened.map(|_| ()).map_err(|error| crate::data_folder::file_error(path, &error))
 }
 
+/// A connection beside the writer that moves pages from the log to the file.
+pub(super) fn open_beside(path: &Path) -> Result<Connection, StoreError> {
+    open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+}
+
 /// A connection that reads, beside the writer.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)

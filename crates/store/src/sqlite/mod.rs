@@ -1,5 +1,6 @@
 //! The embedded store: one SQLite file, one writer thread, a few readers beside it.
 
+mod checkpoint;
 mod connection;
 mod metrics;
 mod readers;
@@ -7,6 +8,7 @@ mod writer;
 
 use crate::{DataFolder, Health, StoreError};
 use async_channel::Sender;
+use checkpoint::Checkpoints;
 use metrics::WriterMetrics;
 use prometheus_client::registry::Registry;
 use readers::Readers;
@@ -67,14 +69,15 @@ impl Sqlite {
     pub fn open(folder: &Arc<DataFolder>, options: &SqliteOptions) -> Result<Self, StoreError> {
         let path = folder.database();
         let metrics = WriterMetrics::new();
-        let connection = connection::open_writer(&path, options.log_size_max)?;
-        let writer = Writer::new(connection, path.clone(), options, metrics.clone())?;
+        let mut connection = connection::open_writer(&path, options.log_size_max)?;
         // Whoever waits for the end sees this channel close, when each thread has dropped its part;
         // the folder is given back before, so that it is free then.
         let (alive, ended) = watch::channel(());
         let held = (folder.clone(), alive);
         let (jobs, queue) = async_channel::bounded(options.queue_max);
         let readers = Readers::start(&path, options, &held)?;
+        let checkpoints = Checkpoints::start(&mut connection, &path, held.clone())?;
+        let writer = Writer::new(connection, checkpoints, path.clone(), options, metrics.clone())?;
         start_thread("skep-writer", move || {
             writer.run(&queue);
             // Nobody is told that the store is usable without its writer.

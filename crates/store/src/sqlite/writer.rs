@@ -13,6 +13,7 @@
 //! fill. An answer is given only after the commit, so what was acknowledged is on disk.
 
 use super::SqliteOptions;
+use super::checkpoint::Checkpoints;
 use super::connection::classify;
 use super::metrics::WriterMetrics;
 use crate::StoreError;
@@ -113,6 +114,7 @@ fn rolled_back() -> StoreError {
 
 pub(super) struct Writer {
     connection: Connection,
+    checkpoints: Checkpoints,
     path: PathBuf,
     options: SqliteOptions,
     metrics: WriterMetrics,
@@ -124,6 +126,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(
         mut connection: Connection,
+        checkpoints: Checkpoints,
         path: PathBuf,
         options: &SqliteOptions,
         metrics: WriterMetrics,
@@ -133,7 +136,7 @@ impl Writer {
         connection
             .commit_hook(Some(move || guard.load(Ordering::Relaxed)))
             .map_err(|error| classify(error, &path))?;
-        Ok(Writer { connection, path, options: *options, metrics, in_job })
+        Ok(Writer { connection, checkpoints, path, options: *options, metrics, in_job })
     }
 
     /// Works until the queue is closed and empty.
@@ -166,6 +169,7 @@ impl Writer {
             // The caller's own types are dropped here, and may panic; that is not the others' loss.
             let _ = catch_unwind(AssertUnwindSafe(|| job.answer(&end)));
         }
+        self.checkpoints.after_commit(&self.connection);
     }
 
     /// Runs every job that is there or arrives meanwhile, each in its own savepoint. Tells how many

@@ -128,7 +128,7 @@ impl Shared {
         search: &Search,
     ) -> Result<Vec<(u64, u64)>, Fail> {
         let partition = PartitionId(search.partition);
-        let find = |prints: &mut Prints| {
+        let find = |prints: &Prints| {
             let numbered = |print: &u64| Some((*print, prints.find(partition, *print)?));
             search.prints.iter().filter_map(numbered).collect::<Vec<_>>()
         };
@@ -138,7 +138,7 @@ impl Shared {
             if known.is_some_and(|known| known >= search.tail) {
                 let mut prints = self.prints();
                 if prints.known_through(partition).is_some_and(|known| known >= search.tail) {
-                    return Ok(find(&mut prints));
+                    return Ok(find(&prints));
                 }
                 known = None;
             }
@@ -160,9 +160,9 @@ impl Shared {
                     );
                 }
                 // What follows the last segment is no longer kept.
-                prints.add(partition, search.tail, [].into_iter(), now, search.window);
+                prints.begin(partition, search.tail);
                 if prints.known_through(partition) == Some(search.tail) {
-                    return Ok(find(&mut prints));
+                    return Ok(find(&prints));
                 }
             }
             if known.is_none() {
@@ -187,8 +187,11 @@ impl Shared {
     ) -> Result<Vec<Segment>, Fail> {
         let after = super::rows::signed(known.unwrap_or(0));
         let mut before = super::rows::signed(search.tail) + 1;
-        let oldest = micros(now - search.window);
-        let enough = self.prints().messages_max();
+        let (floor, enough) = {
+            let prints = self.prints();
+            (prints.floor(), prints.messages_max())
+        };
+        let oldest = micros((now - search.window).max(floor));
         let (mut segments, mut messages) = (Vec::new(), 0);
         loop {
             let values: super::link::Values<'_> = vec![&search.partition, &after, &before, &PAGE];

@@ -79,7 +79,7 @@ impl PostgresQueues {
         let shared = Shared {
             links: Links::new(postgres),
             names: Names::default(),
-            prints: Mutex::new(Prints::new(options.dedup_bytes, options.dedup_messages)),
+            prints: Mutex::new(Prints::new(options.dedup_bytes)),
             bodies: Bodies::new(options.cache_bytes),
             turn: AtomicU32::new(uuid::Uuid::new_v4().as_fields().0),
             rounds: Mutex::default(),

@@ -287,7 +287,10 @@ impl Work<'_> {
         let staged = self.staged.get(&partition);
         let written = staged.map_or(row.tail, |staged| staged.first - 1);
         let segments = match row.last_push + window > self.now {
-            true => self.read_prints(partition, micros(self.now - window))?,
+            true => {
+                let after = (self.now - window).max(self.state.prints.floor());
+                self.read_prints(partition, micros(after))?
+            }
             false => Vec::new(),
         };
         let known = segments.last().map_or(written, |segment| segment.0.first - 1);

@@ -62,7 +62,7 @@ impl State {
             partition_names: Table::default(),
             groups: Table::default(),
             group_names: Table::default(),
-            prints: Prints::new(options.dedup_bytes, options.dedup_messages),
+            prints: Prints::new(options.dedup_bytes),
             chance: SeededChance::new(seed),
         }
     }
