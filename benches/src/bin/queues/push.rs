@@ -7,8 +7,9 @@ use skep::bench::median;
 use skep::report::Report;
 use std::collections::BTreeMap;
 
-/// Messages in a request, and connections.
-const SIZES: &[(usize, usize)] = &[(1, 64), (10, 16), (100, 16)];
+/// Messages in a request.
+const SIZES: &[usize] = &[1, 10, 100];
+const CONNECTIONS: usize = 64;
 const PARTITIONS: u64 = 16;
 
 pub async fn run(report: &mut Report) -> Outcome<()> {
@@ -19,7 +20,7 @@ pub async fn run(report: &mut Report) -> Outcome<()> {
     let nats_line = |name| Line::new(name, &nats.address, &[nats.process.pid()]);
     let product = stage::line(&node);
     let (pipelined, batches) = (nats_line(NATS), nats_line(NATS_BATCHES));
-    for (batch, connections) in SIZES.iter().copied() {
+    for batch in SIZES.iter().copied() {
         let mut lines = vec![&product, &table.line, &pipelined];
         if batch > 1 {
             lines.push(&batches);
@@ -27,7 +28,7 @@ pub async fn run(report: &mut Report) -> Outcome<()> {
         let pushes = Pushes {
             queue: "push",
             batch,
-            connections,
+            connections: CONNECTIONS,
             partitions: PARTITIONS,
             spread: false,
             until: Until::Over(TURN),

@@ -354,7 +354,7 @@ async fn many_claims_of_one_batch_never_share_a_partition(place: Place) {
 }
 
 async fn payloads_that_are_not_in_memory_are_read_from_the_store(place: Place) {
-    let tiny = QueuesOptions { cache_bytes: 0, dedup_bytes: 0, ..QueuesOptions::default() };
+    let tiny = QueuesOptions { cache_bytes: 0, dedup_bytes: 1 << 20, ..QueuesOptions::default() };
     let store = place.open_with(&tiny).await;
     let names: Vec<String> = (0..700).map(|number| number.to_string()).collect();
     let all: Vec<_> = names.iter().map(|name| ("q", "p", name.as_str())).collect();

@@ -316,7 +316,9 @@ impl Trial {
         let small = self.one_in(2);
         self.note(format!("reopen small={small}, tidy"));
         let options = match small {
-            true => QueuesOptions { cache_bytes: 0, dedup_bytes: 0, ..QueuesOptions::default() },
+            true => {
+                QueuesOptions { cache_bytes: 0, dedup_bytes: 1 << 20, ..QueuesOptions::default() }
+            }
             false => QueuesOptions::default(),
         };
         self.store = self.place.open_with(&options).await;

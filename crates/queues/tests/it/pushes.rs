@@ -79,7 +79,8 @@ async fn a_transaction_id_is_known_after_a_restart_and_without_memory(place: Pla
     let store = place.open().await;
     let first = store.push(&[("q", "p", "1"), ("q", "p", "2")]).await;
     drop(store);
-    let nothing = QueuesOptions { dedup_bytes: 0, cache_bytes: 0, ..QueuesOptions::default() };
+    let nothing =
+        QueuesOptions { dedup_bytes: 1 << 20, cache_bytes: 0, ..QueuesOptions::default() };
     for options in [QueuesOptions::default(), nothing] {
         let store = place.open_with(&options).await;
         for number in 0..50 {

@@ -68,8 +68,8 @@ impl Checkpoints {
     }
 }
 
-/// Copies what nobody reads any more. Waits for nobody. Whatever keeps it from doing so, a full disk
-/// or a reader, keeps the log as it is; the next time may do better.
+/// Copies what nobody reads any more. Waits for nobody. Whatever keeps it from doing so, a full
+/// disk or a reader, keeps the log as it is; the next time may do better.
 fn copy(connection: &Connection) {
     let _ = connection.query_row(COPY, [], |_| Ok(()));
 }

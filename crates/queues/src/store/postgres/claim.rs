@@ -1,12 +1,14 @@
 //! Handing out messages.
 //!
 //! Lanes are taken in the order in which they became ready, past those that somebody has locked.
-//! A claim that finds nothing although something is ready (it was locked, or had nothing to give
-//! any more) waits for the lock and looks again, so that "nothing" is always true.
+//! A claim that finds nothing although something is ready looks again: if that was locked, in a
+//! transaction that first waits for the lock and keeps it, so that it is not overtaken again; if it
+//! had nothing to give any more, at more lanes. So "nothing" is true, and nobody spins.
 
 use super::frontier::Which;
 use super::link::Fail;
-use super::take::{Found, Taken, Want};
+use super::pick::{Found, Taken};
+use super::take::{Round, Want};
 use super::{PostgresQueues, Shared};
 use crate::bodies::BodyKey;
 use crate::ids::PartitionId;
@@ -18,45 +20,19 @@ use bytes::Bytes;
 use skep_policy::Time;
 use skep_store::StoreError;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How often a claim looks again. Each time it takes more lanes.
-const ROUNDS_MAX: u32 = 8;
+/// How often a claim looks again.
+const ROUNDS_MAX: usize = 16;
+/// How many times as many lanes it looks at, if it met empty ones.
+const WIDEN_BY: i64 = 4;
+const WIDEN_MAX: i64 = 1_024;
 /// How often lanes are made for claims that find none ready, each time twice as many.
-const ADVANCES_MAX: u32 = 8;
-const ADVANCE_BY: i64 = 64;
+pub(super) const ADVANCES_MAX: u32 = 8;
+pub(super) const ADVANCE_BY: i64 = 64;
 /// When a claim shall come again that has looked often enough.
 const SOON: Duration = Duration::from_millis(10);
-/// Queues that a claim for many of them tries.
-const CANDIDATES_MAX: i64 = 32;
-
-const WAIT: &str = "
-    SELECT 1 FROM skep_queue_lanes
-    WHERE grp = $1
-      AND ready_at <= (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-    ORDER BY ready_at LIMIT 1 FOR UPDATE";
-const WAIT_NAMED: &str = "
-    SELECT 1 FROM skep_queue_lanes WHERE grp = $1 AND partition = $2 FOR UPDATE";
-/// Queues of a kind, those first that have something ready or partitions that were not looked at.
-const CANDIDATES: &str = "
-    SELECT q.name, r.ready_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-    FROM skep_queues q
-    LEFT JOIN skep_queue_groups g ON g.queue = q.id AND g.name = $3 AND NOT g.deleted
-    LEFT JOIN LATERAL (
-        SELECT l.ready_at FROM skep_queue_lanes l
-        WHERE l.grp = g.id AND l.ready_at IS NOT NULL ORDER BY l.ready_at LIMIT 1) a ON TRUE
-    LEFT JOIN LATERAL (
-        SELECT p.created_at FROM skep_queue_partitions p
-        WHERE p.queue = q.id AND p.id > coalesce(g.frontier, 0)
-        ORDER BY p.queue, p.id LIMIT 1) b ON TRUE
-    CROSS JOIN LATERAL (SELECT least(a.ready_at, b.created_at) AS ready_at) r
-    WHERE NOT q.deleted AND ($1::text IS NULL OR q.namespace = $1)
-      AND ($2::text IS NULL OR q.task = $2) AND r.ready_at IS NOT NULL
-    ORDER BY (r.ready_at <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) DESC,
-             q.priority DESC, r.ready_at
-    LIMIT $4";
 
 /// What came of a claim before its messages are read.
 enum Outcome {
@@ -112,7 +88,7 @@ impl PostgresQueues {
 
 impl Shared {
     /// Claims of named queues. Each is answered; an error is everybody's.
-    async fn claim(&self, wants: &[Want<'_>]) -> Vec<Result<Claimed, WorkError>> {
+    pub(super) async fn claim(&self, wants: &[Want<'_>]) -> Vec<Result<Claimed, WorkError>> {
         let mut outcomes: Vec<Option<Outcome>> = Vec::new();
         outcomes.resize_with(wants.len(), || None);
         let ended = self.find(wants, &mut outcomes).await;
@@ -141,6 +117,7 @@ impl Shared {
         outcomes: &mut [Option<Outcome>],
     ) -> Result<(), StoreError> {
         let (mut rounds, mut advances) = (0, 0);
+        let (mut widen, mut wait) = (1, None);
         loop {
             let open: Vec<usize> =
                 (0..wants.len()).filter(|place| outcomes[*place].is_none()).collect();
@@ -149,12 +126,14 @@ impl Shared {
             }
             let looking: Vec<Want<'_>> = open.iter().map(|place| wants[*place].clone()).collect();
             let last = rounds >= ROUNDS_MAX || advances >= ADVANCES_MAX;
-            let found = self.take_tried(&looking, 4_i64.pow(rounds.min(5)), advances > 0).await?;
+            let round = Round { widen, makes_do: last, wait };
+            let found = self.take_tried(&looking, round).await?;
             let mut waits = BTreeSet::new();
             let mut beyond = HashMap::new();
             let mut lanes = HashMap::new();
+            let mut empty_ones = false;
             for (place, found) in open.into_iter().zip(found) {
-                let empty = |now: Time| Outcome::Nothing {
+                let soon = |now: Time| Outcome::Nothing {
                     why: Nothing::Empty,
                     next_at: Some(now + SOON),
                     now,
@@ -164,28 +143,35 @@ impl Shared {
                     Found::Nothing { why, next_at, now } => {
                         Some(Outcome::Nothing { why, next_at, now })
                     }
-                    Found::Again { now, .. } | Found::Beyond { now, .. } if last => {
-                        Some(empty(now))
+                    Found::Again { now, .. }
+                    | Found::Beyond { now, .. }
+                    | Found::NoLane { now, .. }
+                        if last =>
+                    {
+                        Some(soon(now))
                     }
-                    Found::Again { group, partition, .. } => {
-                        waits.insert((group, partition));
+                    Found::Again { vain: true, .. } => {
+                        empty_ones = true;
+                        None
+                    }
+                    Found::Again { lane, .. } => {
+                        waits.insert(lane);
                         None
                     }
                     Found::Beyond { queue, group, .. } => {
                         beyond.insert(group, queue);
                         None
                     }
-                    Found::NoLane { now, .. } if last => Some(empty(now)),
                     Found::NoLane { queue, group, partition, .. } => {
                         lanes.insert((group, partition), queue);
                         None
                     }
                 };
             }
-            rounds += u32::from(!waits.is_empty() || !lanes.is_empty());
-            for (group, partition) in waits {
-                self.wait(group, partition).await?;
-            }
+            // Who waits for two lanes may meet somebody who waits for them in another order.
+            wait = waits.iter().nth(rounds % waits.len().max(1)).copied();
+            widen = if empty_ones { (widen * WIDEN_BY).min(WIDEN_MAX) } else { 1 };
+            rounds += usize::from(wait.is_some() || empty_ones || !lanes.is_empty());
             for ((group, partition), queue) in lanes {
                 self.make_lanes(&queue, group, Which::One(partition)).await?;
             }
@@ -199,37 +185,14 @@ impl Shared {
         }
     }
 
-    async fn take_tried(
-        &self,
-        wants: &[Want<'_>],
-        widen: i64,
-        patient: bool,
-    ) -> Result<Vec<Found>, StoreError> {
+    async fn take_tried(&self, wants: &[Want<'_>], round: Round) -> Result<Vec<Found>, StoreError> {
         let mut tries = 0;
         loop {
             let mut link = self.links.link().await?;
-            let take = self.take(&mut link, wants, widen, patient);
+            let take = self.take(&mut link, wants, round);
             let once = self.links.postgres.limit(take).await;
             if let Some(found) = self.links.end(link, once, &mut tries).await? {
                 return Ok(found);
-            }
-        }
-    }
-
-    /// Waits until whoever has locked the lane that is ready first is done. Holds no other lock.
-    async fn wait(&self, group: i64, partition: Option<i64>) -> Result<(), StoreError> {
-        let mut tries = 0;
-        loop {
-            let mut link = self.links.link().await?;
-            let wait = async {
-                match &partition {
-                    None => link.ask(WAIT, vec![&group]).await,
-                    Some(partition) => link.ask(WAIT_NAMED, vec![&group, partition]).await,
-                }
-            };
-            let once = self.links.postgres.limit(wait).await;
-            if self.links.end(link, once, &mut tries).await?.is_some() {
-                return Ok(());
             }
         }
     }
@@ -256,50 +219,9 @@ impl Shared {
             }
         }
     }
-
-    /// A claim for any queue of a kind: the one with the highest priority that has something.
-    async fn claim_matching(&self, job: &ClaimJob) -> Result<Claimed, WorkError> {
-        let Target::Matching { namespace, task } = &job.target else {
-            return Err(StoreError::Closed { store: "postgres" }.into());
-        };
-        let mut tries = 0;
-        let candidates = loop {
-            let mut link = self.links.link().await?;
-            let (namespace, task, group) = (namespace.as_deref(), task.as_deref(), &*job.group);
-            let ask = link.ask(CANDIDATES, vec![&namespace, &task, &group, &CANDIDATES_MAX]);
-            let once = self.links.postgres.limit(ask).await;
-            if let Some(rows) = self.links.end(link, once, &mut tries).await? {
-                break rows;
-            }
-        };
-        let mut nothing: Option<Claimed> = None;
-        for row in &candidates {
-            let (name, ready_at, now): (&str, i64, i64) = (row.get(0), row.get(1), row.get(2));
-            let claimed = if ready_at <= now {
-                let want = Want { job, queue: Arc::from(name), partition: None };
-                self.claim(&[want]).await.into_iter().next()
-            } else {
-                let (next_at, now) = (super::rows::time(ready_at), super::rows::time(now));
-                Some(Ok(empty(now, Some(next_at), Nothing::Empty)))
-            };
-            let claimed = claimed.unwrap_or_else(|| Ok(empty(Time::ZERO, None, Nothing::Empty)))?;
-            if !claimed.lanes.is_empty() {
-                return Ok(claimed);
-            }
-            let sooner = match &nothing {
-                Some(before) => before.next_at.into_iter().chain(claimed.next_at).min(),
-                None => claimed.next_at,
-            };
-            nothing = Some(empty(claimed.now, sooner, Nothing::Empty));
-        }
-        match nothing {
-            Some(nothing) => Ok(nothing),
-            None => Ok(empty(self.clock().await?, None, Nothing::Empty)),
-        }
-    }
 }
 
-fn empty(now: Time, next_at: Option<Time>, why: Nothing) -> Claimed {
+pub(super) fn empty(now: Time, next_at: Option<Time>, why: Nothing) -> Claimed {
     Claimed { lanes: Vec::new(), until: now, now, next_at, nothing: Some(why) }
 }
 

@@ -9,7 +9,7 @@ use super::rows::{micros, time, unsigned};
 use crate::bodies::BodyKey;
 use crate::ids::PartitionId;
 use crate::prints::Prints;
-use crate::record::Records;
+use crate::record::{Records, part};
 use bytes::Bytes;
 use skep_policy::Time;
 use std::collections::{HashMap, HashSet};
@@ -24,9 +24,12 @@ const PAGE: i64 = 4_096;
 #[derive(Clone, Debug)]
 pub(super) struct Original {
     pub number: u64,
+    pub at: Time,
     /// Its id and its transaction id; nothing if the message is too old to be kept. Then the print
     /// has to do.
     pub named: Option<(Uuid, String)>,
+    /// The message itself, if it is kept.
+    pub record: Option<Bytes>,
 }
 
 impl Original {
@@ -112,10 +115,14 @@ impl Shared {
             let body = bodies.get(&(PartitionId(search.partition), *first));
             let record = body.and_then(|body| {
                 let skip = usize::try_from(number - first).ok()?;
-                Records::of(body).nth(skip)?.ok()
+                part(body, skip, 1).ok()
             });
-            let named = record.map(|record| (record.id, record.transaction.into_owned()));
-            originals.insert((search.partition, print), Original { number, named });
+            let named = record.as_ref().and_then(|record| {
+                let record = Records::of(record).next()?.ok()?;
+                Some((record.id, record.transaction.into_owned()))
+            });
+            let original = Original { number, at: *at, named, record };
+            originals.insert((search.partition, print), original);
         }
         Ok(originals)
     }

@@ -57,6 +57,7 @@ pub(super) struct Dead {
     pub error: Option<Arc<str>>,
 }
 
+/// A partition and a group.
 pub(super) type LaneKey = (i64, i64);
 
 pub(super) struct Desk {
@@ -71,6 +72,8 @@ pub(super) struct Desk {
     pub bodies: HashMap<BodyKey, Bytes>,
     /// The numbers behind transaction ids, by lane.
     pub numbers: HashMap<LaneKey, HashMap<Arc<str>, u64>>,
+    /// Records of those messages among them that are not leased, by partition and number.
+    pub loose: HashMap<(i64, u64), (Bytes, Time)>,
     pub originals: Originals,
     pub rooms: HashMap<i64, Room>,
     pub dead: Vec<Dead>,
@@ -205,8 +208,11 @@ impl Desk {
         let mut answers: Vec<ItemSettled> = Vec::with_capacity(items.len());
         for (place, (group, item, _)) in items.iter().enumerate() {
             let shelf = item.partition.and_then(|id| self.shelves.get(&id.0));
+            // Every group that is there has its lane by now: with another the lease has gone too.
+            let stale = item.lease.filter(|_| shelf.is_some());
+            let refusal = stale.map_or(Refusal::Unknown, |_| Refusal::Stale);
             answers.push(ItemSettled {
-                settled: Settled::Refused(Refusal::Unknown),
+                settled: Settled::Refused(refusal),
                 queue: shelf.map(|shelf| shelf.queue.info.name.clone()),
                 partition: shelf.map(|shelf| shelf.name.clone()),
             });
@@ -237,8 +243,10 @@ impl Desk {
                 if let (Settled::Dead { failures, .. }, Some(number)) = (settled, ask.number) {
                     let runs = self.runs.get(&key).map(Vec::as_slice).unwrap_or_default();
                     let (group, item, _) = items[place];
-                    let (record, created_at) =
-                        record_of(&self.bodies, key.0, runs, number).unwrap_or_default();
+                    let leased = record_of(&self.bodies, key.0, runs, number);
+                    let loose = || self.loose.get(&(key.0, number)).cloned();
+                    // One that was removed meanwhile has nothing to copy.
+                    let Some((record, created_at)) = leased.or_else(loose) else { continue };
                     self.dead.push(Dead {
                         queue: shelf.queue.id,
                         partition: key.0,

@@ -88,7 +88,8 @@ impl Shared {
         }
     }
 
-    async fn make_lanes_once(
+    /// The same in one attempt, on a connection without a transaction.
+    pub(super) async fn make_lanes_once(
         &self,
         link: &mut Link,
         queue: &Queue,

@@ -32,7 +32,8 @@ pub(super) type Values<'value> = Vec<&'value (dyn ToSql + Sync)>;
 pub(super) enum Fail {
     /// Nothing was done, because others were in the way; it may work now.
     Conflict(StoreError),
-    /// Nothing was done, because what this node remembered is no longer so. It has forgotten it.
+    /// Nothing was done, because what this node remembered is no longer so, or was not there yet.
+    /// It has forgotten the one and made the other.
     Stale,
     /// As the error says.
     Store(StoreError),

@@ -1,16 +1,17 @@
 //! The claims of a batch, in one transaction.
 
 use super::Shared;
+use super::desk::LaneKey;
 use super::link::{Call, Fail, Link};
-use super::names::{self, Place, Queue, queue_columns};
-use super::rows::{Held, LANE_COLUMNS, LaneColumns, lane_columns, micros, runs, time, unsigned};
+use super::names::{self, Place, queue_columns};
+use super::pick::{Crowd, Found, Locked, Open, Pick, State};
+use super::rows::{LaneColumns, lane_columns, micros, runs, time, unsigned};
 use super::write::{GROUP_COUNTS, LANES, passed};
 use crate::store::{ClaimJob, Nothing};
 use skep_policy::Time;
-use skep_policy::queues::{Backlog, Claim, Run, Span, Start};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use skep_policy::queues::Start;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Lanes that one transaction locks for a group at most.
 const LANES_MAX: i64 = 1_024;
@@ -25,65 +26,15 @@ pub(super) struct Want<'job> {
     pub partition: Option<Arc<str>>,
 }
 
-/// Messages of one lane that were taken.
-pub(super) struct Taken {
-    pub queue: Arc<Queue>,
-    pub partition: i64,
-    pub name: Arc<str>,
-    pub spans: Vec<Span>,
-}
-
-/// What came of a claim.
-pub(super) enum Found {
-    Some {
-        lanes: Vec<Taken>,
-        until: Time,
-        now: Time,
-    },
-    Nothing {
-        why: Nothing,
-        next_at: Option<Time>,
-        now: Time,
-    },
-    /// Something is ready, but it was locked, or it turned out to be empty.
-    Again {
-        group: i64,
-        partition: Option<i64>,
-        now: Time,
-    },
-    /// There are partitions for which the group has no lanes yet.
-    Beyond {
-        queue: Arc<Queue>,
-        group: i64,
-        now: Time,
-    },
-    /// There is no lane for this partition yet.
-    NoLane {
-        queue: Arc<Queue>,
-        group: i64,
-        partition: i64,
-        now: Time,
-    },
-}
-
-/// A group, as claims see it.
-struct Crowd {
-    queue: Arc<Queue>,
-    group: i64,
-    /// When the first partition beyond the frontier was made, if there is one.
-    beyond: Option<Time>,
-    /// When its first lane is or was ready.
-    oldest: Option<Time>,
-}
-
-/// A lane with what its partition holds.
-struct Open {
-    held: Held,
-    name: Arc<str>,
-    runs: Vec<Run>,
-    tail: u64,
-    last_push: Time,
-    want: u32,
+/// How a round looks.
+#[derive(Clone, Copy)]
+pub(super) struct Round {
+    /// At so many times as many lanes as are wanted, because the last round met empty ones.
+    pub widen: i64,
+    /// Whether claims make do with what has lanes, however much waits beyond the frontier.
+    pub makes_do: bool,
+    /// A lane to wait for until nobody else has it locked.
+    pub wait: Option<LaneKey>,
 }
 
 macro_rules! now {
@@ -93,9 +44,7 @@ macro_rules! now {
 }
 
 pub(super) const RESOLVE: &str = concat!(
-    "SELECT w.n, g.id, b.created_at,
-            (SELECT l.ready_at FROM skep_queue_lanes l WHERE l.grp = g.id
-                AND l.ready_at IS NOT NULL ORDER BY l.ready_at LIMIT 1), ",
+    "SELECT w.n, g.id, b.created_at, ",
     now!(),
     ", ",
     queue_columns!(),
@@ -194,6 +143,17 @@ const NAMED: &str = concat!(
       JOIN skep_queue_partitions p ON p.id = l.partition"
 );
 
+/// One lane, whatever its state. It is the only lock that is waited for, and the first that is
+/// taken, so nobody waits for this transaction while it waits.
+const WAIT: &str = "
+    SELECT 1 FROM skep_queue_lanes WHERE partition = $1 AND grp = $2 FOR UPDATE";
+/// The lane of each group that is or will be ready first.
+pub(super) const OLDEST: &str = "
+    SELECT w.grp, l.partition, l.ready_at FROM unnest($1::bigint[]) AS w (grp)
+    CROSS JOIN LATERAL (
+        SELECT partition, ready_at FROM skep_queue_lanes
+        WHERE grp = w.grp AND ready_at IS NOT NULL ORDER BY ready_at LIMIT 1) l";
+
 type Key = (Arc<str>, Arc<str>);
 
 impl Shared {
@@ -202,8 +162,7 @@ impl Shared {
         &self,
         link: &mut Link,
         wants: &[Want<'_>],
-        widen: i64,
-        patient: bool,
+        round: Round,
     ) -> Result<Vec<Found>, Fail> {
         let keys: BTreeSet<Key> =
             wants.iter().map(|want| (want.queue.clone(), want.job.group.clone())).collect();
@@ -233,7 +192,7 @@ impl Shared {
                 None => {
                     let lanes = i64::from(want.job.partitions.min(want.job.batch).max(1));
                     let asked = asked.entry(group).or_default();
-                    asked.0 = (asked.0 + lanes * widen).min(LANES_MAX);
+                    asked.0 = (asked.0 + lanes * round.widen).min(LANES_MAX);
                     asked.1 = asked.1.max(batch);
                 }
                 Some(partition) => {
@@ -251,27 +210,28 @@ impl Shared {
         let (lanes, most): (Vec<i64>, Vec<i64>) = asked.values().copied().unzip();
         let (named_ids, named_groups): (Vec<i64>, Vec<i64>) = named.keys().copied().unzip();
         let named_most: Vec<i64> = named.values().copied().collect();
-        let mut calls = vec![
-            Call::Begin,
-            Call::Query(RESOLVE, vec![&queue_names, &group_names]),
-            Call::Query(TAKE, vec![&take_groups, &lanes, &most]),
-        ];
+        let mut calls = vec![Call::Begin];
+        if let Some((partition, group)) = &round.wait {
+            calls.push(Call::Query(WAIT, vec![partition, group]));
+        }
+        let before = calls.len();
+        calls.push(Call::Query(RESOLVE, vec![&queue_names, &group_names]));
+        calls.push(Call::Query(TAKE, vec![&take_groups, &lanes, &most]));
         if !named.is_empty() {
             let values: super::link::Values<'_> = vec![&named_ids, &named_groups, &named_most];
             calls.push(Call::Query(TAKE_NAMED, values));
             calls.push(Call::Query(NAMED, vec![&named_ids, &named_groups]));
         }
         let answers = link.send(calls).await?;
-        let mut answers = answers.into_iter().skip(1);
+        let mut answers = answers.into_iter().skip(before);
         let mut now = Time::ZERO;
         let mut crowds: HashMap<i64, Crowd> = HashMap::new();
         for row in answers.next().unwrap_or_default() {
-            now = now.max(time(row.get(4)));
+            now = now.max(time(row.get(3)));
             let Some(group) = row.get::<_, Option<i64>>(1) else { continue };
             let beyond = row.get::<_, Option<i64>>(2).map(time);
-            let oldest = row.get::<_, Option<i64>>(3).map(time);
-            let queue = self.names.queue(&row, 5);
-            crowds.insert(group, Crowd { queue, group, beyond, oldest });
+            let queue = self.names.queue(&row, 4);
+            crowds.insert(group, Crowd { queue, group, beyond });
         }
         for (key, group) in keys.iter().zip(&groups) {
             if !crowds.contains_key(group) {
@@ -280,57 +240,86 @@ impl Shared {
                 return Err(Fail::Stale);
             }
         }
-        let mut opens: HashMap<(i64, i64), Open> = HashMap::new();
-        let mut lines: HashMap<i64, VecDeque<(i64, i64)>> = HashMap::new();
+        let mut locked = Locked::default();
         let mut taken = answers.next().unwrap_or_default();
         taken.sort_by_key(|row| row.get::<_, Option<i64>>(3));
         for row in &taken {
             let want = asked.get(&row.get::<_, i64>(1)).map_or(1, |asked| asked.1);
             let open = Open::read(row, want);
-            lines.entry(open.held.group).or_default().push_back(open.held.key());
-            opens.insert(open.held.key(), open);
+            locked.lines.entry(open.held.group).or_default().push_back(open.held.key());
+            locked.opens.insert(open.held.key(), open);
         }
         for row in answers.next().unwrap_or_default() {
             let open = Open::read(&row, named.values().copied().max().unwrap_or(1));
-            opens.entry(open.held.key()).or_insert(open);
+            locked.opens.entry(open.held.key()).or_insert(open);
         }
-        let mut states: HashMap<(i64, i64), State> = HashMap::new();
         for row in answers.next().unwrap_or_default() {
-            states.insert(
-                (row.get(0), row.get(1)),
-                State {
-                    ready_at: row.get::<_, Option<i64>>(2).map(time),
-                    lease_until: row.get::<_, Option<i64>>(3).map(time),
-                    last_push: time(row.get(4)),
-                },
-            );
+            let state = State {
+                ready_at: row.get::<_, Option<i64>>(2).map(time),
+                lease_until: row.get::<_, Option<i64>>(3).map(time),
+                last_push: time(row.get(4)),
+            };
+            locked.states.insert((row.get(0), row.get(1)), state);
         }
         let auto: BTreeSet<i64> = wants
             .iter()
             .filter(|want| want.job.auto_ack)
             .filter_map(|want| self.names.group(&want.queue, &want.job.group))
             .collect();
-        look_again(link, now, &crowds, &auto, &mut opens).await?;
-        let mut found = Vec::with_capacity(wants.len());
+        look_again(link, now, &crowds, &auto, &mut locked.opens).await?;
+        let mut picks = Vec::with_capacity(wants.len());
         for want in wants {
             let group = self.names.group(&want.queue, &want.job.group);
             let crowd = group.and_then(|group| crowds.get(&group));
             let Some(crowd) = crowd.filter(|_| !missing.contains(&want.queue)) else {
-                found.push(Found::Nothing { why: Nothing::NoQueue, next_at: None, now });
+                let none = Found::Nothing { why: Nothing::NoQueue, next_at: None, now };
+                picks.push(Pick::Found(none));
                 continue;
             };
-            found.push(match &want.partition {
-                None => take_any(now, want, crowd, &mut opens, &mut lines, patient),
+            picks.push(match &want.partition {
+                None => locked.take_any(now, want, crowd, round.makes_do),
                 Some(partition) => {
                     let place = (want.queue.clone(), partition.clone());
                     let id = places.get(&place).map(|ids| ids.1);
-                    take_named(now, want, crowd, id, &mut opens, &states)
+                    Pick::Found(locked.take_named(now, want, crowd, id))
                 }
             });
         }
-        let lanes =
-            LaneColumns::of(opens.values().map(|open| &open.held).filter(|held| held.changed()));
-        let (groups, settled) = passed(opens.values().map(|open| &open.held));
+        let oldest = self.put_back(link, &locked, &picks).await?;
+        let found = |pick| match pick {
+            Pick::Found(found) => found,
+            Pick::Short { group, vain } => match oldest.get(&group) {
+                Some((lane, ready_at)) if *ready_at <= now => {
+                    Found::Again { lane: *lane, vain, now }
+                }
+                oldest => {
+                    let next_at = oldest.map(|oldest| oldest.1);
+                    Found::Nothing { why: Nothing::Empty, next_at, now }
+                }
+            },
+        };
+        Ok(picks.into_iter().map(found).collect())
+    }
+
+    /// Writes what became of the lanes and commits. Tells which lane is ready first now, for the
+    /// groups of claims that got nothing.
+    async fn put_back(
+        &self,
+        link: &mut Link,
+        locked: &Locked,
+        picks: &[Pick],
+    ) -> Result<HashMap<i64, (LaneKey, Time)>, Fail> {
+        let held = || locked.opens.values().map(|open| &open.held);
+        let lanes = LaneColumns::of(held().filter(|held| held.changed()));
+        let (groups, settled) = passed(held());
+        let short: BTreeSet<i64> = picks
+            .iter()
+            .filter_map(|pick| match pick {
+                Pick::Short { group, .. } => Some(*group),
+                Pick::Found(_) => None,
+            })
+            .collect();
+        let short: Vec<i64> = short.into_iter().collect();
         let slot = self.slot();
         let mut calls = Vec::new();
         if !lanes.is_empty() {
@@ -339,14 +328,23 @@ impl Shared {
         if !groups.is_empty() {
             calls.push(Call::Query(GROUP_COUNTS, vec![&slot, &groups, &settled]));
         }
+        let before = calls.len();
+        if !short.is_empty() {
+            calls.push(Call::Query(OLDEST, vec![&short]));
+        }
         calls.push(Call::Commit);
-        link.send(calls).await?;
-        Ok(found)
+        let answers = link.send(calls).await?;
+        let rows = answers.into_iter().nth(before).unwrap_or_default();
+        let oldest = rows.iter().map(|row| {
+            let group: i64 = row.get(0);
+            (group, ((row.get(1), group), time(row.get(2))))
+        });
+        Ok(oldest.collect())
     }
 
     /// Learns groups that this node has not seen, and makes those that nobody has. Returns the
     /// queues that are not there.
-    async fn meet(
+    pub(super) async fn meet(
         &self,
         link: &mut Link,
         unknown: &BTreeSet<Key>,
@@ -361,7 +359,7 @@ impl Shared {
             for row in link.ask(RESOLVE, vec![&queues, &groups]).await? {
                 let place = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);
                 let Some(key) = unknown.get(place) else { continue };
-                let queue = self.names.queue(&row, 5);
+                let queue = self.names.queue(&row, 4);
                 missing.remove(&key.0);
                 self.names.learn_queue(&key.0, queue.id);
                 match row.get::<_, Option<i64>>(1) {
@@ -396,35 +394,6 @@ fn start_of(wants: &[Want<'_>], key: &Key) -> Option<Start> {
     wants.iter().find(of_it).and_then(|want| want.job.start)
 }
 
-struct State {
-    ready_at: Option<Time>,
-    lease_until: Option<Time>,
-    last_push: Time,
-}
-
-impl Open {
-    fn read(row: &tokio_postgres::Row, want: i64) -> Self {
-        let name: &str = row.get(LANE_COLUMNS);
-        Open {
-            held: Held::read(row),
-            name: name.into(),
-            tail: unsigned(row.get(LANE_COLUMNS + 1)),
-            last_push: time(row.get(LANE_COLUMNS + 2)),
-            runs: runs(row, LANE_COLUMNS + 3),
-            want: u32::try_from(want).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// Takes what is there; nothing if there is nothing.
-    fn take(&mut self, now: Time, queue: &Queue, claim: &Claim) -> Vec<Span> {
-        let (tail, last_push) = (self.tail, self.last_push);
-        let backlog = Backlog { runs: &self.runs, tail, last_push };
-        let claimed = self.held.lane.claim(now, &queue.rules, &backlog, claim);
-        self.held.set_ready(now, &queue.rules, &self.runs, tail, last_push);
-        claimed.spans
-    }
-}
-
 /// The locks were taken in a snapshot that may be older than what they locked. That does no harm
 /// to a claim that finds something, but whoever says that there is nothing has to look again.
 async fn look_again(
@@ -432,7 +401,7 @@ async fn look_again(
     now: Time,
     crowds: &HashMap<i64, Crowd>,
     auto: &BTreeSet<i64>,
-    opens: &mut HashMap<(i64, i64), Open>,
+    opens: &mut HashMap<LaneKey, Open>,
 ) -> Result<(), Fail> {
     let thin = |open: &&Open| {
         let Some(crowd) = crowds.get(&open.held.group) else { return false };
@@ -445,7 +414,7 @@ async fn look_again(
     if thin.is_empty() {
         return Ok(());
     }
-    let keys: Vec<(i64, i64)> = thin.iter().map(|open| open.held.key()).collect();
+    let keys: Vec<LaneKey> = thin.iter().map(|open| open.held.key()).collect();
     let ids: Vec<i64> = keys.iter().map(|key| key.0).collect();
     let cursors: Vec<i64> =
         thin.iter().map(|open| super::rows::signed(open.held.lane.cursor)).collect();
@@ -460,96 +429,4 @@ async fn look_again(
         }
     }
     Ok(())
-}
-
-/// Until when a claim holds.
-fn until(now: Time, want: &Want<'_>, queue: &Queue) -> Time {
-    let asked = want.job.lease_seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
-    now + asked.unwrap_or(queue.rules.lease)
-}
-
-/// Takes from the lanes that wait longest.
-fn take_any(
-    now: Time,
-    want: &Want<'_>,
-    crowd: &Crowd,
-    opens: &mut HashMap<(i64, i64), Open>,
-    lines: &mut HashMap<i64, VecDeque<(i64, i64)>>,
-    patient: bool,
-) -> Found {
-    let (queue, group) = (&crowd.queue, crowd.group);
-    let ready = crowd.oldest.is_some_and(|oldest| oldest <= now);
-    let behind = |made: Time| crowd.oldest.is_none_or(|oldest| oldest > now || oldest > made);
-    if crowd.beyond.is_some_and(behind) && !(ready && patient) {
-        return Found::Beyond { queue: queue.clone(), group, now };
-    }
-    let until = until(now, want, queue);
-    let (mut left, mut lanes) = (want.job.batch, Vec::new());
-    let line = lines.entry(group).or_default();
-    while left > 0 && lanes.len() < want.job.partitions.max(1) as usize {
-        let Some(key) = line.pop_front() else { break };
-        let Some(open) = opens.get_mut(&key) else { continue };
-        let (lease, auto_settle) = (want.job.lease, want.job.auto_ack);
-        let spans = open.take(now, queue, &Claim { want: left, lease, until, auto_settle });
-        if spans.is_empty() {
-            continue;
-        }
-        left -= spans.iter().map(|span| span.count).sum::<u32>().min(left);
-        let (queue, name) = (queue.clone(), open.name.clone());
-        lanes.push(Taken { queue, partition: key.0, name, spans });
-    }
-    if !lanes.is_empty() {
-        Found::Some { lanes, until, now }
-    } else if ready {
-        Found::Again { group, partition: None, now }
-    } else {
-        Found::Nothing { why: Nothing::Empty, next_at: crowd.oldest, now }
-    }
-}
-
-/// Takes from one partition.
-fn take_named(
-    now: Time,
-    want: &Want<'_>,
-    crowd: &Crowd,
-    partition: Option<i64>,
-    opens: &mut HashMap<(i64, i64), Open>,
-    states: &HashMap<(i64, i64), State>,
-) -> Found {
-    let (queue, group) = (&crowd.queue, crowd.group);
-    let Some(partition) = partition else {
-        return Found::Nothing { why: Nothing::NoPartition, next_at: None, now };
-    };
-    let key = (partition, group);
-    let Some(state) = states.get(&key) else {
-        return Found::NoLane { queue: queue.clone(), group, partition, now };
-    };
-    let mut state = State { ..*state };
-    if let Some(open) = opens.get_mut(&key) {
-        let until = until(now, want, queue);
-        let (lease, auto_settle) = (want.job.lease, want.job.auto_ack);
-        let claim = Claim { want: want.job.batch, lease, until, auto_settle };
-        let spans = open.take(now, queue, &claim);
-        if !spans.is_empty() {
-            let (queue, name) = (queue.clone(), open.name.clone());
-            let lanes = vec![Taken { queue, partition, name, spans }];
-            return Found::Some { lanes, until, now };
-        }
-        state = State {
-            ready_at: open.held.ready_at,
-            lease_until: open.held.lane.lease.map(|lease| lease.until),
-            last_push: open.last_push,
-        };
-    }
-    let next_at = state.ready_at;
-    let why = if state.lease_until.is_some_and(|until| now < until) {
-        Nothing::Leased
-    } else if next_at.is_some_and(|ready| ready <= now) {
-        return Found::Again { group, partition: Some(partition), now };
-    } else if next_at.is_some() && state.last_push + queue.rules.window > now {
-        Nothing::Window
-    } else {
-        Nothing::Empty
-    };
-    Found::Nothing { why, next_at, now }
 }

@@ -13,6 +13,7 @@
 
 use super::dedup::Search;
 use super::desk::{Desk, LaneKey, Room, Shelf};
+use super::frontier::Which;
 use super::link::{Call, Fail, Link};
 use super::names::{self, Place, queue_columns};
 use super::rows::{Held, LANE_COLUMNS, Uid, lane_columns, runs, time, unsigned};
@@ -87,6 +88,11 @@ pub(super) const PARTITIONS: &str = concat!(
       JOIN skep_queue_partitions p ON p.id = w.id
       JOIN skep_queues q ON q.id = p.queue AND NOT q.deleted"
 );
+/// Groups of settlements, by a partition of their queue.
+pub(super) const GROUPS: &str = "
+    SELECT p.id, g.id FROM unnest($1::bigint[], $2::text[]) AS w (partition, grp)
+    JOIN skep_queue_partitions p ON p.id = w.partition
+    JOIN skep_queue_groups g ON g.queue = p.queue AND g.name = w.grp AND NOT g.deleted";
 /// What each lane's lease covers, and the segment after it.
 pub(super) const RUNS: &str = concat!(
     wanted!(),
@@ -162,6 +168,9 @@ impl Shared {
     ) -> Result<(Vec<Done>, Vec<Wake>), Fail> {
         let needs = Needs::of(jobs);
         let mut desk = self.read(link, &needs).await?;
+        if self.make_missing_lanes(link, &needs, &desk).await? {
+            return Err(Fail::Stale);
+        }
         self.look_up(link, &mut desk, jobs).await?;
         let done = jobs.iter().map(|job| decide(&mut desk, job)).collect();
         let wakes = write::write(self, link, desk).await?;
@@ -229,6 +238,7 @@ impl Shared {
             runs: HashMap::new(),
             bodies: HashMap::new(),
             numbers: HashMap::new(),
+            loose: HashMap::new(),
             originals: HashMap::new(),
             rooms: HashMap::new(),
             dead: Vec::new(),
@@ -262,7 +272,43 @@ impl Shared {
             desk.rooms.insert(queue, Room { waiting: unsigned(pushed - gone), max: u64::MAX });
         }
         self.check(&mut desk)?;
+        // What a deleted queue leaves behind is nobody's, and no lease holds it.
+        let Desk { shelves, lanes, by_group, .. } = &mut desk;
+        lanes.retain(|key, _| shelves.contains_key(&key.0));
+        by_group.retain(|_, key| lanes.contains_key(key));
         Ok(desk)
+    }
+
+    /// Makes lanes where a group settles something and has not looked at the partition yet, as
+    /// after it was moved. Tells whether it did; then the batch was undone and has to begin anew.
+    async fn make_missing_lanes(
+        &self,
+        link: &mut Link,
+        needs: &Needs,
+        desk: &Desk,
+    ) -> Result<bool, Fail> {
+        let missing = |lane: &&(i64, Arc<str>)| {
+            desk.shelves.contains_key(&lane.0) && !desk.by_group.contains_key(*lane)
+        };
+        let missing: Vec<&(i64, Arc<str>)> = needs.lanes.iter().filter(missing).collect();
+        if missing.is_empty() {
+            return Ok(false);
+        }
+        let partitions: Vec<i64> = missing.iter().map(|lane| lane.0).collect();
+        let groups: Vec<&str> = missing.iter().map(|lane| &*lane.1).collect();
+        let found = link.ask(GROUPS, vec![&partitions, &groups]).await?;
+        if found.is_empty() {
+            return Ok(false);
+        }
+        link.undo().await?;
+        for row in &found {
+            let (partition, group): (i64, i64) = (row.get(0), row.get(1));
+            if let Some(shelf) = desk.shelves.get(&partition) {
+                let which = Which::One(partition);
+                self.make_lanes_once(link, &shelf.queue, group, &which).await?;
+            }
+        }
+        Ok(true)
     }
 
     /// Whether what was remembered is still so, and the right queues are locked.
@@ -307,7 +353,7 @@ impl Shared {
             return Ok(());
         }
         self.number_leased(link, desk, &mut wanted).await?;
-        self.number_settled(link, desk, wanted).await
+        self.number_loose(link, desk, wanted).await
     }
 
     /// Numbers of messages in leased ranges; takes them out of `wanted`.
@@ -348,8 +394,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Numbers of messages that are settled already: somebody says it again.
-    async fn number_settled(
+    /// Numbers of messages that are not leased: settled already, and somebody says it again, or
+    /// still to come.
+    async fn number_loose(
         &self,
         link: &mut Link,
         desk: &mut Desk,
@@ -364,11 +411,13 @@ impl Shared {
         let searches = searches(desk, prints);
         let found = self.originals(link, desk.now, &searches).await?;
         for (key, transactions) in wanted {
-            let cursor = desk.lanes.get(&key).map_or(0, |held| held.lane.cursor);
             for transaction in transactions {
                 let original = found.get(&(key.0, print_of(&transaction)));
-                let original = original.filter(|one| one.is(&transaction) && one.number <= cursor);
-                if let Some(original) = original {
+                if let Some(original) = original.filter(|one| one.is(&transaction)) {
+                    if let Some(record) = &original.record {
+                        let loose = (record.clone(), original.at);
+                        desk.loose.insert((key.0, original.number), loose);
+                    }
                     desk.numbers.entry(key).or_default().insert(transaction, original.number);
                 }
             }

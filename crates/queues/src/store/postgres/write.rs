@@ -245,15 +245,13 @@ fn ready(desk: &mut Desk) -> (Vec<Wake>, Option<String>) {
             runs.push(Run { first: shelf.tail + 1, count, at: last_push });
         }
         held.set_ready(now, &shelf.queue.rules, &runs, tail, last_push);
-        if held.is_sooner() && pushed {
+        // Given back, or left over when its lease ended: somebody at another node may wait for it
+        // too.
+        if held.is_sooner() {
             notices.insert(shelf.queue.info.name.clone());
-        } else if held.is_sooner() {
+        }
+        if held.is_sooner() && !pushed {
             wakes.push(wake(shelf, names.get(key).cloned()));
-            // Given back, perhaps to somebody at another node. What a consumer leaves behind when
-            // it has settled something is mostly for itself.
-            if held.advanced() == 0 {
-                notices.insert(shelf.queue.info.name.clone());
-            }
         }
     }
     for (id, shelf) in desk.shelves.iter().filter(|(_, shelf)| !shelf.new.is_empty()) {

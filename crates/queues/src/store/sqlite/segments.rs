@@ -4,7 +4,7 @@ use super::clock::{micros, signed, time, unsigned};
 use super::rows::{PartitionRow, QueueRow};
 use super::work::Work;
 use crate::ids::PartitionId;
-use crate::record::{Damaged, part};
+use crate::record::part;
 use crate::store::{SEGMENT_BYTES_MAX, SEGMENT_MESSAGES_MAX, Wake};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -264,8 +264,11 @@ impl Work<'_> {
             && number >= staged.first
         {
             let place = usize::try_from(number - staged.first).unwrap_or(usize::MAX);
-            let message = staged.messages.get(place).ok_or(Damaged)?;
-            return Ok(Found::Record(message.record.clone(), staged.at));
+            // Prints may know of one that was taken back.
+            let message = staged.messages.get(place);
+            return Ok(message.map_or(Found::Removed, |message| {
+                Found::Record(message.record.clone(), staged.at)
+            }));
         }
         let Some((run, body)) = self.segment(partition, number)? else {
             return Ok(Found::Removed);

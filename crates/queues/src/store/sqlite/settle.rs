@@ -234,6 +234,10 @@ impl Work<'_> {
         let Some(number) = self.state.prints.find(id, print_of(transaction)) else {
             return Ok(None);
         };
+        // Prints may know of one that was taken back.
+        if self.partition(id)?.is_none_or(|partition| number > partition.tail) {
+            return Ok(None);
+        }
         match self.message(id, number)? {
             Found::Record(record, _) => {
                 let known = Records::of(&record).next().ok_or(crate::record::Damaged)??;

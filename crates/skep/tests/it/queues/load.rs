@@ -137,8 +137,9 @@ fn what_is_too_much_is_refused_and_what_was_taken_is_kept() {
             scope.spawn(move || {
                 for number in 0..20 {
                     let id = format!("{producer}-{number}");
-                    let body = json!({ "items": [{ "queue": "storm", "payload": id, "transactionId": id,
-                                                   "partition": format!("p{producer}") }] });
+                    let item = json!({ "queue": "storm", "partition": format!("p{producer}"),
+                                       "payload": id, "transactionId": id });
+                    let body = json!({ "items": [item] });
                     let answer = bench.post("/api/v1/push", &body);
                     match answer.status {
                         201 => drop(taken.lock().expect("no panic").insert(id)),

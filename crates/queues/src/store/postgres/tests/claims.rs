@@ -219,3 +219,101 @@ async fn other_nodes_hear_that_something_became_ready() {
     let Heard::Notice { payload, .. } = hear().await else { panic!("a notice") };
     assert_eq!(payload, "r", "a lane that is leased needs no notice");
 }
+
+#[tokio::test]
+async fn other_nodes_hear_what_a_settlement_leaves_behind() {
+    let rig = rig().await;
+    push(&rig.store, messages("q", "p", &["a", "b"])).await;
+    let job = from_queue("q", "g", 1);
+    let lease = job.lease;
+    let first = claim(&rig.store, job).await;
+    let mut hints = rig.postgres.listen(&[CHANNEL]);
+    let mut hear = async || tokio::time::timeout(PATIENCE, hints.next()).await.expect("is heard");
+    assert_eq!(hear().await, Heard::Reconnected);
+    complete(&rig.store, "g", lease, &first).await;
+    let notice = |queue: &str| Heard::Notice { channel: CHANNEL.into(), payload: queue.into() };
+    assert_eq!(hear().await, notice("q"), "b is left");
+    let job = from_queue("q", "g", 1);
+    let lease = job.lease;
+    let second = claim(&rig.store, job).await;
+    complete(&rig.store, "g", lease, &second).await;
+    push(&rig.store, messages("r", "p", &["c"])).await;
+    assert_eq!(hear().await, notice("r"), "nothing was left in q");
+}
+
+/// Claims of one batch, each of one message.
+async fn claim_together(store: &PostgresQueues, count: usize) -> Vec<Claimed> {
+    let channels = (0..count).map(|_| oneshot::channel());
+    let (answers, answered): (Vec<_>, Vec<_>) = channels.unzip();
+    let job = |answer| Job::Claim(from_queue("q", "g", 1), answer);
+    store.run(answers.into_iter().map(job).collect()).await;
+    let mut claimed = Vec::new();
+    for answered in answered {
+        claimed.push(answered.await.expect("an answer").expect("claims"));
+    }
+    claimed
+}
+
+#[tokio::test]
+async fn every_claim_of_a_batch_gets_a_partition_of_its_own_while_there_are_enough() {
+    let rig = rig().await;
+    for number in 0..40 {
+        push(&rig.store, messages("q", &format!("p{number}"), &["1", "2"])).await;
+    }
+    let mut seen = BTreeSet::new();
+    let mut count = async |wanted| {
+        let claimed = claim_together(&rig.store, wanted).await;
+        let lanes = claimed.iter().flat_map(|one| &one.lanes);
+        let partitions: Vec<i64> = lanes.map(|lane| lane.id.0).collect();
+        assert!(partitions.iter().all(|id| seen.insert(*id)), "one is leased to two");
+        let empty = claimed.iter().filter(|one| one.lanes.is_empty());
+        assert!(empty.clone().all(|one| one.next_at > Some(one.now)), "when a lease runs out");
+        (partitions.len(), empty.count())
+    };
+    assert_eq!(count(32).await, (32, 0));
+    assert_eq!(count(32).await, (8, 24));
+}
+
+/// A transaction of somebody else that has locked all lanes.
+async fn lock_lanes(rig: &Rig) -> skep_store::PostgresClient {
+    let other = rig.postgres.client().await.expect("connects");
+    let lock = "BEGIN; SELECT 1 FROM skep_queue_lanes FOR UPDATE";
+    other.batch_execute(lock).await.expect("locks");
+    other
+}
+
+/// Claims while somebody else has locked all lanes, and returns once the claim waits for it.
+fn claim_and_wait(rig: &Rig, job: ClaimJob) -> tokio::task::JoinHandle<Claimed> {
+    let store = rig.store.clone();
+    let claiming = tokio::spawn(async move { claim(&store, job).await });
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    skep_testkit::eventually("the claim waits", || {
+        (rig.database.run(waiting) == "1").then_some(())
+    });
+    claiming
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_waits_for_what_is_ready_but_locked() {
+    let rig = rig().await;
+    push(&rig.store, messages("q", "p", &["a", "b"])).await;
+    let auto = |job| ClaimJob { auto_ack: true, ..job };
+    assert_eq!(all_names(&claim(&rig.store, auto(from_queue("q", "g", 1))).await), ["a"]);
+    for job in [from_queue("q", "g", 1), from_partition("q", "p", "g")] {
+        let lease = job.lease;
+        let other = lock_lanes(&rig).await;
+        let claiming = claim_and_wait(&rig, job);
+        other.batch_execute("ROLLBACK").await.expect("lets go");
+        let claimed = claiming.await.expect("claims");
+        assert_eq!(all_names(&claimed), ["b"]);
+        let (answer, _) = oneshot::channel();
+        rig.store.run(vec![Job::Release { lease, answer }]).await;
+    }
+    let other = lock_lanes(&rig).await;
+    let claiming = claim_and_wait(&rig, from_queue("q", "g", 1));
+    let drain = "UPDATE skep_queue_lanes SET cursor = 2, ready_at = NULL; COMMIT";
+    other.batch_execute(drain).await.expect("drains");
+    let claimed = claiming.await.expect("claims");
+    assert_eq!((claimed.nothing, claimed.next_at), (Some(Nothing::Empty), None));
+}

@@ -39,6 +39,7 @@ async fn no_statement_of_a_batch_reads_a_whole_table() {
         ("take", plan(&rig, take::TAKE, "bigint[], bigint[], bigint[]", take)),
         ("named", plan(&rig, take::TAKE_NAMED, "bigint[], bigint[], bigint[]", take)),
         ("look", plan(&rig, take::LOOK, "bigint[], bigint[], bigint[]", take)),
+        ("oldest", plan(&rig, take::OLDEST, "bigint[]", "'{1,2}'")),
         ("resolve", plan(&rig, take::RESOLVE, "text[], text[]", "'{q1}', '{g}'")),
         ("find", plan(&rig, names::FIND, "text[], text[]", "'{q1}', '{p1}'")),
         ("lock", plan(&rig, work::LOCK_LANES, wanted.0, wanted.1)),

@@ -109,6 +109,43 @@ async fn nothing_is_lost_doubled_or_left_asleep_when_nodes_race() {
     assert_eq!(deadlocks(&rig), "0");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn claims_that_race_all_get_something_while_there_is_enough() {
+    const TOGETHER: usize = 16;
+    const TURNS: usize = 8;
+    let rig = rig().await;
+    // Twice as many partitions as claims at once, and in each as many messages as turns.
+    let names: Vec<String> = (0..TURNS * 4).map(|number| number.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for number in 0..2 * 4 * TOGETHER {
+        push(&rig.store, messages("q", &format!("p{number}"), &names)).await;
+    }
+    let nodes: Vec<PostgresQueues> = (0..NODES).map(|_| rig.another()).collect();
+    let mut work = tokio::task::JoinSet::new();
+    for consumer in 0..4 {
+        let store = nodes[consumer % NODES].clone();
+        work.spawn(async move {
+            for _ in 0..TURNS {
+                let jobs: Vec<ClaimJob> = (0..TOGETHER).map(|_| from_queue("q", "g", 1)).collect();
+                let leases: Vec<LeaseId> = jobs.iter().map(|job| job.lease).collect();
+                let channels = (0..TOGETHER).map(|_| oneshot::channel());
+                let (answers, answered): (Vec<_>, Vec<_>) = channels.unzip();
+                let jobs = jobs.into_iter().zip(answers);
+                store.run(jobs.map(|(job, answer)| Job::Claim(job, answer)).collect()).await;
+                for (lease, answered) in leases.into_iter().zip(answered) {
+                    let claimed = answered.await.expect("an answer").expect("claims");
+                    assert_eq!(claimed.lanes.len(), 1, "{:?}", claimed.nothing);
+                    complete(&store, "g", lease, &claimed).await;
+                }
+            }
+        });
+    }
+    while let Some(done) = work.join_next().await {
+        done.expect("each gets something");
+    }
+    assert_eq!(deadlocks(&rig), "0");
+}
+
 /// Those that were met and tried again; what takes its locks in one order meets none.
 fn deadlocks(rig: &Rig) -> String {
     rig.database.run("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
