@@ -28,9 +28,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
+/// Not among the migrations of the database: it is of a file that SQLite keeps, whatever that is.
+const ENTRIES: &str = "
+    -- Pushes that wait for the database, in the order in which they came. Numbers are never given
+    -- twice, so that whoever remembers one cannot mean another's.
+    CREATE TABLE entries (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        queue TEXT NOT NULL,
+        messages INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;";
+
 const SCHEMA: Schema = Schema {
     part: "buffer",
-    sqlite: &[Migration { number: 1, name: "0001_entries", sql: include_str!("schema.sql") }],
+    sqlite: &[Migration { number: 1, name: "0001_entries", sql: ENTRIES }],
     postgres: &[],
 };
 
