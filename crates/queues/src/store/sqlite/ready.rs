@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 
 /// Lanes read from the index at once.
 const PAGE: usize = 16;
-/// Partitions that a group comes to at once.
-const FRONTIER_CHUNK: u32 = 64;
+/// Partitions that a group comes to at once. Few, because the pop that comes to them waits for it.
+const FRONTIER_CHUNK: u32 = 16;
 /// Chunks that one claim goes through at most.
-pub(super) const FRONTIER_CHUNKS_MAX: usize = 16;
+pub(super) const FRONTIER_CHUNKS_MAX: usize = 64;
 
 /// The lanes of one group that are ready: those that this batch has in memory, as they are there,
 /// and so many of the others as were read from the index.
