@@ -39,6 +39,9 @@ const LAST_RESULT: Duration = Duration::from_secs(1);
 
 /// When a poll was not permitted, it is tried again after this time.
 const TRY_AGAIN_MS: i64 = 250;
+/// A timeout that is noticed later than this was not the endpoint's: this process was stopped or
+/// starved meanwhile.
+const TIMER_LATE_MAX: Duration = Duration::from_millis(500);
 
 /// The part that polls.
 pub struct Poller {

@@ -1,6 +1,6 @@
 //! The tasks of the poller: following the agenda, polling, announcing.
 
-use super::{Assignment, Phase, Poller, TRY_AGAIN_MS, Work, agenda, span};
+use super::{Assignment, Phase, Poller, TIMER_LATE_MAX, TRY_AGAIN_MS, Work, agenda, span};
 use crate::probe::{Outcome, Prepared};
 use crate::registry::{Endpoint, id_of};
 use crate::store::{self, Announced, ResultRow};
@@ -8,7 +8,6 @@ use hyper::header::{HeaderName, HeaderValue};
 use skep_policy::ownership::{Key, Refusal, Token};
 use skep_store::Database;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -94,18 +93,16 @@ impl Poller {
         let began_ms = self.nodes.store_ms();
         let extra = self.options.identify.then(|| self.identity(&one.endpoint, permit.token));
         let extra = extra.as_ref().map_or(&[][..], |extra| &extra[..]);
-        let mut probe = std::pin::pin!(self.prober.probe(&one.prepared, timeout, extra));
         // No further step once the permit is over. A timer would not do: a process that was stopped
         // for a while finds its timer and its connection ready at the same time, and might send a
         // request long after it was allowed to.
-        let step = |context: &mut std::task::Context<'_>| {
-            if self.clock.now() > permit.end_by {
-                return Poll::Ready(None);
-            }
-            probe.as_mut().poll(context).map(Some)
-        };
-        // One that was not finished says nothing about the endpoint, and is made again.
-        let Some(outcome) = std::future::poll_fn(step).await else { return };
+        let over = || self.clock.now() > permit.end_by;
+        let outcome = self.prober.probe_unless(&one.prepared, timeout, extra, &over).await;
+        // A process that comes so late was stopped or starved, wherever that found it. What it made
+        // of the poll says nothing about the endpoint, and the poll is made again.
+        if self.clock.now() > permit.end_by + TIMER_LATE_MAX {
+            return;
+        }
         unfinished.armed = false;
         self.polled(&one, permit.token, began_ms, outcome);
     }

@@ -17,7 +17,10 @@ use hyper::header::{HeaderName, HeaderValue};
 use outcome::{Fault, Phase};
 use prepared::{Ask, Ready};
 use rustls::pki_types::CertificateDer;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
@@ -99,13 +102,32 @@ impl Prober {
         limit: Duration,
         extra: &[(HeaderName, HeaderValue)],
     ) -> Outcome {
+        self.probe_unless(endpoint, limit, extra, &|| false).await
+    }
+
+    /// Like [`Prober::probe`], but once `over` is true no further step is made, as if the time had
+    /// run out. It is asked before every step, and nothing is woken for it.
+    pub async fn probe_unless(
+        &self,
+        endpoint: &Prepared,
+        limit: Duration,
+        extra: &[(HeaderName, HeaderValue)],
+        over: &(dyn Fn() -> bool + Sync),
+    ) -> Outcome {
         let ready = &*endpoint.0;
         let limit = limit.min(ready.timeout);
         let mut notes = Notes::new(limit);
-        let asked = tokio::time::timeout(limit, self.ask(ready, extra, &mut notes)).await;
+        let asked = {
+            let mut asking = pin!(tokio::time::timeout(limit, self.ask(ready, extra, &mut notes)));
+            poll_fn(|context| match over() {
+                true => Poll::Ready(None),
+                false => asking.as_mut().poll(context).map(Result::ok),
+            })
+            .await
+        };
         let judged = match (notes.judged.take(), asked) {
-            (Some(judged), _) | (None, Ok(judged)) => judged,
-            (None, Err(_)) => {
+            (Some(judged), _) | (None, Some(judged)) => judged,
+            (None, None) => {
                 let limit = write_span(Duration::from_millis(limit.as_millis() as u64));
                 let detail = format!("time ran out after {limit}, {}", notes.phase.as_str());
                 Err(Fault::new(Verdict::Timeout, detail))

@@ -235,7 +235,7 @@ fn a_poll_that_was_stopped_with_its_process_is_no_failure_and_is_made_again() {
     proxy.freeze();
     until("a poll is in progress", || node.get("/api/v1/polls").json()["here"]["in_flight"] == 1);
     node.process().signal(Signal::STOP);
-    pause(timeout + Duration::from_millis(200));
+    pause(timeout + Duration::from_secs(1));
     proxy.heal();
     node.process().signal(Signal::CONT);
     let before = results(&node, "shop").len();
@@ -243,6 +243,24 @@ fn a_poll_that_was_stopped_with_its_process_is_no_failure_and_is_made_again() {
     let bad: Vec<Value> =
         results(&node, "shop").into_iter().filter(|one| one["ok"] != true).collect();
     assert_eq!(bad, Vec::<Value>::new(), "the endpoint was well all the time");
+}
+
+#[test]
+fn an_endpoint_that_does_not_answer_fails_in_time_and_is_well_again_when_it_does() {
+    let folder = Folder::new("polls");
+    let node = start(&folder);
+    let target = Receiver::start(0, &[200]);
+    let proxy = Proxy::start(("127.0.0.1", target.port()));
+    proxy.freeze();
+    let url = format!("http://127.0.0.1:{}/hook", proxy.port());
+    add(&node, &json!({ "id": "shop", "url": url, "interval": "1s", "timeout": "300ms" }));
+    until("it failed twice", || results(&node, "shop").len() > 1);
+    for one in results(&node, "shop") {
+        assert_eq!((&one["ok"], &one["verdict"]), (&json!(false), &json!("timeout")), "{one}");
+        assert!(one["detail"].as_str().expect("a text").contains("after 300ms"), "{one}");
+    }
+    proxy.heal();
+    until("it is well", || results(&node, "shop")[0]["ok"] == true);
 }
 
 #[test]
