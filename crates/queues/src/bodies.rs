@@ -1,7 +1,9 @@
 //! Bodies of segments that were pushed or read lately.
 //!
 //! A pop mostly wants what was pushed a moment ago. What is here can be forgotten at any time and
-//! read again; a body never changes, so there is nothing to keep in step.
+//! read again. Records of a body never change their place in it; messages that are taken out only
+//! make it shorter, or begin at another number. So there is nothing to keep in step, if whoever
+//! uses a body goes by what the segment's row says, and takes no more of it.
 
 use crate::ids::PartitionId;
 use bytes::Bytes;
@@ -49,6 +51,15 @@ impl Bodies {
     /// Keeps a body that is in the store.
     pub fn put(&self, key: BodyKey, body: Bytes) {
         self.kept().put(key, body, self.bytes_max / 2);
+    }
+
+    /// Forgets one body, because there is no such segment any more.
+    pub fn forget(&self, key: BodyKey) {
+        let mut kept = self.kept();
+        if let Some(body) = kept.warm.remove(&key) {
+            kept.warm_bytes -= ENTRY_BYTES + body.len();
+        }
+        kept.cool.remove(&key);
     }
 
     /// Forgets everything.

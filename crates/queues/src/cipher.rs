@@ -169,7 +169,7 @@ fn bound_to(id: Uuid) -> Aad<[u8; 17]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::print_of;
+    use crate::record::Wishes;
     use proptest::prelude::*;
     use std::borrow::Cow;
     use std::sync::Arc;
@@ -186,17 +186,11 @@ mod tests {
             transaction: Cow::Borrowed("t-1"),
             trace: Some(Cow::Borrowed("journey")),
             producer: None,
+            wishes: Wishes::default(),
             encrypted: false,
             payload,
         };
-        NewMessage {
-            queue: Arc::from("q"),
-            partition: Arc::from("p"),
-            id: ID,
-            print: print_of("t-1"),
-            record: record.encode(),
-            encrypted: false,
-        }
+        NewMessage::of(Arc::from("q"), Arc::from("p"), &record, record.encode())
     }
 
     proptest! {

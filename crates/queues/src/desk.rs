@@ -4,7 +4,7 @@ use crate::buffer::PushTo;
 use crate::cipher::{Cipher, RecodeError};
 use crate::handle::NewItem;
 use crate::inbox::Inbox;
-use crate::record::{Record, print_of};
+use crate::record::Record;
 use crate::store::{
     Job, NewMessage, NotDone, Pushed, QueueStore, Step, StepDone, TransactionJob, WorkError,
 };
@@ -41,17 +41,12 @@ impl Desk {
             transaction: Cow::Borrowed(&*transaction),
             trace: item.trace.as_deref().map(Cow::Borrowed),
             producer: item.producer.as_deref().map(Cow::Borrowed),
+            wishes: item.wishes,
             encrypted: false,
             payload: &item.payload,
         };
-        let message = NewMessage {
-            queue: item.queue.clone(),
-            partition: item.partition.clone(),
-            id,
-            print: print_of(&transaction),
-            record: record.encode(),
-            encrypted: false,
-        };
+        let (queue, partition) = (item.queue.clone(), item.partition.clone());
+        let message = NewMessage::of(queue, partition, &record, record.encode());
         let wanted = self.encrypted().contains(&item.queue);
         Ok((if wanted { self.recode(&message, true)? } else { message }, transaction))
     }

@@ -9,7 +9,7 @@ use crate::inbox::Inbox;
 use crate::metrics::QueuesMetrics;
 use crate::options::QueuesOptions;
 use crate::parking::Parking;
-use crate::record::Record;
+use crate::record::{Record, Wishes};
 use crate::store::{
     ClaimJob, Claimed, ItemSettled, Job, NotDone, Nothing, Pushed, QueueStore, SettleItem, Step,
     StepDone, Target, Tidied, TransactionJob, WorkError,
@@ -20,7 +20,7 @@ use skep_store::StoreError;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -37,6 +37,8 @@ struct Shared {
     parking: Arc<Parking>,
     metrics: QueuesMetrics,
     parked_max: usize,
+    /// Told when something came here that has a time.
+    soon: Notify,
 }
 
 /// A message that somebody pushes.
@@ -54,6 +56,8 @@ pub struct NewItem {
     pub trace: Option<Arc<str>>,
     /// Who pushes, as the server knows it.
     pub producer: Option<Arc<str>>,
+    /// What its producer wants for it.
+    pub wishes: Wishes,
 }
 
 /// What became of a pushed message.
@@ -149,13 +153,22 @@ impl Queues {
         let spill =
             buffer.map(|buffer| Spill::new(buffer, desk.clone(), SpillOptions::default(), seed));
         let parked_max = options.parked_max;
-        let shared = Shared { desk, spill, parking, metrics, parked_max };
+        let soon = Notify::new();
+        let shared = Shared { desk, spill, parking, metrics, parked_max, soon };
         Queues { shared: Arc::new(shared) }
     }
 
     /// What comes in seldom is asked of the store itself.
     pub fn store(&self) -> &QueueStore {
         &self.shared.desk.store
+    }
+
+    pub(crate) fn desk(&self) -> &Arc<Desk> {
+        &self.shared.desk
+    }
+
+    pub(crate) fn metrics(&self) -> &QueuesMetrics {
+        &self.shared.metrics
     }
 
     /// Whether payloads can be encrypted.
@@ -197,6 +210,9 @@ impl Queues {
         };
         Ok(match kept {
             Kept::Pushed(pushed) => {
+                if items.iter().any(|item| item.wishes.due.is_some()) {
+                    shared.soon.notify_one();
+                }
                 shared.metrics.pushed(&pushed);
                 let both = pushed.iter().zip(names);
                 both.map(|(pushed, (_, name))| PushedItem::kept(pushed, name)).collect()
@@ -275,11 +291,16 @@ impl Queues {
                 }
             }
         }
-        let job = TransactionJob { steps, required: required.to_vec() };
+        let job = TransactionJob { steps, required: required.to_vec(), takes: Vec::new() };
         let steps = match self.shared.desk.transact(job).await? {
             Ok(steps) => steps,
             Err(not_done) => return Ok(Err(not_done)),
         };
+        let has_time =
+            |one: &Operation| matches!(one, Operation::Push(item) if item.wishes.due.is_some());
+        if operations.iter().any(has_time) {
+            self.keep_soon();
+        }
         let (mut names, metrics) = (names.into_iter(), &self.shared.metrics);
         let done = steps.into_iter().map(|step| match step {
             StepDone::Pushed(pushed) => {
@@ -332,6 +353,16 @@ impl Queues {
         let tidied = self.store().tidy(limit).await?;
         self.shared.metrics.tidied(&tidied);
         Ok(tidied)
+    }
+
+    /// Waits until something came to this node that has a time: whoever keeps it should look.
+    pub async fn something_to_keep(&self) {
+        self.shared.soon.notified().await;
+    }
+
+    /// Says that something has a time that had none before, or another.
+    pub fn keep_soon(&self) {
+        self.shared.soon.notify_one();
     }
 
     /// Lets everybody look who waits for something in this queue, or anybody: something may have

@@ -18,14 +18,18 @@ mod error;
 mod handle;
 pub mod ids;
 mod inbox;
+mod keeper;
 mod metrics;
 mod options;
 mod parking;
 pub mod prints;
 pub mod record;
+pub mod schedule;
 pub mod store;
+pub mod tally;
 
 pub use error::QueueError;
 pub use handle::{NewItem, Operation, OperationDone, Pop, Popped, PushStatus, PushedItem, Queues};
+pub use keeper::Kept;
 pub use metrics::QueuesMetrics;
 pub use options::{QueueOptions, QueuesOptions};

@@ -1,6 +1,7 @@
 //! What a node counts about its queues. Queues are not labels: there may be any number of them.
 
 use crate::handle::kind_of;
+use crate::keeper::Kept;
 use crate::store::{Claimed, Pushed, Tidied};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +21,7 @@ pub struct QueuesMetrics {
     settled: Family<ResultLabels, Counter>,
     overloaded: Family<KindLabels, Counter>,
     tidied: Counter,
+    kept: Family<KindLabels, Counter>,
     buffered: Counter,
     batch_jobs: Histogram,
     batch_seconds: Histogram,
@@ -53,6 +55,7 @@ impl Default for QueuesMetrics {
             settled: Family::default(),
             overloaded: Family::default(),
             tidied: Counter::default(),
+            kept: Family::default(),
             buffered: Counter::default(),
             batch_jobs: Histogram::new(exponential_buckets(1.0, 4.0, 6)),
             batch_seconds: Histogram::new(exponential_buckets(0.000_25, 4.0, 9)),
@@ -97,6 +100,12 @@ impl QueuesMetrics {
             "skep_queue_tidied_messages",
             "Messages that this node deleted for their age",
             self.tidied.clone(),
+        );
+        registry.register(
+            "skep_queue_due_messages",
+            "Messages that this node let into their partitions when their time had come, by kind: \
+             delayed, scheduled, redriven",
+            self.kept.clone(),
         );
         registry.register(
             "skep_queue_buffered_messages",
@@ -163,6 +172,14 @@ impl QueuesMetrics {
 
     pub(crate) fn buffered(&self, messages: usize) {
         self.buffered.inc_by(messages as u64);
+    }
+
+    pub(crate) fn kept(&self, kept: &Kept) {
+        let kinds =
+            [("delayed", kept.moved), ("scheduled", kept.fired), ("redriven", kept.redriven)];
+        for (kind, count) in kinds.into_iter().filter(|(_, count)| *count > 0) {
+            self.kept.get_or_create(&KindLabels { kind }).inc_by(count);
+        }
     }
 
     pub(crate) fn tidied(&self, tidied: &Tidied) {

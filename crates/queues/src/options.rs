@@ -1,7 +1,8 @@
 //! What a queue's owner can set, and what a node's operator can.
 
 use serde::{Deserialize, Serialize};
-use skep_policy::queues::Rules;
+use skep_policy::Time;
+use skep_policy::queues::{Limit, Limits, Rate, Rules};
 use std::time::Duration;
 
 /// The options of one queue, as they are kept. Outside they have the names and units of the API.
@@ -42,6 +43,22 @@ pub struct QueueOptions {
     pub max_size: u64,
     /// Seconds in which a transaction id is known again.
     pub dedup_window_seconds: u32,
+    /// Messages that a group may have been handed and not settled; 0 is any number.
+    pub max_in_flight: u32,
+    /// Messages that a group may be handed in `rate_period_seconds`; 0 is any number.
+    pub rate_limit: u32,
+    /// See `rate_limit`.
+    pub rate_period_seconds: u32,
+    /// Like `max_in_flight`, of each key.
+    pub key_max_in_flight: u32,
+    /// Messages of one key that a group may be handed in `key_rate_period_seconds`; 0 is any
+    /// number.
+    pub key_rate_limit: u32,
+    /// See `key_rate_limit`.
+    pub key_rate_period_seconds: u32,
+    /// A key is what stands before the first of these in the name of a partition; the whole name,
+    /// if this is empty.
+    pub limit_key_separator: String,
 }
 
 impl Default for QueueOptions {
@@ -64,12 +81,19 @@ impl Default for QueueOptions {
             max_wait_time_seconds: 0,
             max_size: 0,
             dedup_window_seconds: 3_600,
+            max_in_flight: 0,
+            rate_limit: 0,
+            rate_period_seconds: 1,
+            key_max_in_flight: 0,
+            key_rate_limit: 0,
+            key_rate_period_seconds: 1,
+            limit_key_separator: String::new(),
         }
     }
 }
 
 impl QueueOptions {
-    /// The part that decides about claims and settlements.
+    /// The part that decides about claims and settlements, but for when the queue was cleared.
     pub fn rules(&self) -> Rules {
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
         let millis = |millis: u32| Duration::from_millis(u64::from(millis));
@@ -83,6 +107,24 @@ impl QueueOptions {
             delay: seconds(self.delayed_processing),
             window: seconds(self.window_buffer),
             lifetime: lifetime.map(seconds),
+            floor: Time::ZERO,
+        }
+    }
+
+    /// What a group may have at once, and how fast.
+    pub fn limits(&self) -> Limits {
+        let some = |count: u32| (count > 0).then_some(count);
+        let limit = |in_flight: u32, count: u32, seconds: u32| Limit {
+            in_flight: some(in_flight),
+            rate: some(count).map(|count| {
+                let per = Duration::from_secs(u64::from(seconds.max(1)));
+                Rate { count, per }
+            }),
+        };
+        Limits {
+            queue: limit(self.max_in_flight, self.rate_limit, self.rate_period_seconds),
+            key: limit(self.key_max_in_flight, self.key_rate_limit, self.key_rate_period_seconds),
+            separator: self.limit_key_separator.clone(),
         }
     }
 

@@ -148,6 +148,16 @@ impl Prints {
         self.cool.remove(&partition);
     }
 
+    /// Forgets one message, because it was taken out and its id may come again.
+    pub fn lose(&mut self, partition: PartitionId, print: u64, number: u64) {
+        let key = key_of(partition, print);
+        for generation in &mut self.generations {
+            if generation.numbers.get(&key) == Some(&number) {
+                generation.numbers.remove(&key);
+            }
+        }
+    }
+
     /// Forgets everything, because what was added may never have been kept.
     pub fn clear(&mut self) {
         self.generations = VecDeque::from([Generation::default()]);

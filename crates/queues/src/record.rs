@@ -1,16 +1,20 @@
 //! Messages as bytes: what a push makes once and a pop reads, the same in both stores.
 //!
 //! ```text
-//!   record:  length │ flags │ id, 16 │ transaction │ [trace] │ [producer] │ payload
-//!            varint   1 byte           name          name      name         the rest
+//!   record:  length │ flags │ id, 16 │ transaction │ [trace] │ [producer] │ [wishes] │ payload
+//!            varint   1 byte           name          name      name         below      the rest
 //!   name:    16 bytes of a UUID if its flag says so, else varint length and text
+//!   wishes:  varint length, then for each a byte that names it and a varint
 //! ```
 //!
 //! A segment's body is records one after the other; what they have in common (partition, number of
 //! the first, time) stands beside it in the row.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use skep_policy::Time;
+use skep_policy::queues::Retry;
 use std::borrow::Cow;
+use std::time::Duration;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -19,6 +23,7 @@ const HAS_TRACE: u8 = 2;
 const TRACE_IS_UUID: u8 = 4;
 const HAS_PRODUCER: u8 = 8;
 const ENCRYPTED: u8 = 16;
+const HAS_WISHES: u8 = 32;
 
 /// A message, borrowed from the bytes it is kept in or will be kept in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +36,78 @@ pub struct Record<'bytes> {
     pub trace: Option<Cow<'bytes, str>>,
     /// Who pushed it, if that was asked.
     pub producer: Option<Cow<'bytes, str>>,
+    /// What its producer wants for it.
+    pub wishes: Wishes,
     /// Whether the payload is encrypted.
     pub encrypted: bool,
     /// JSON, or what encryption made of it.
     pub payload: &'bytes [u8],
+}
+
+/// What a producer wants for one message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Higher goes first within its partition; at most [`PRIORITY_MAX`].
+    pub priority: u8,
+    /// Not before this time, in whole microseconds.
+    pub due: Option<Time>,
+    /// So many failures bring it back, whatever its queue says.
+    pub retry_limit: Option<u32>,
+    /// Milliseconds to wait after its first failure, whatever its queue says.
+    pub retry_delay: Option<u32>,
+}
+
+/// The highest priority of a message.
+pub const PRIORITY_MAX: u8 = 9;
+
+/// How wishes are named in a record. One that is not known is passed over.
+mod wish {
+    pub const PRIORITY: u8 = 1;
+    pub const DUE: u8 = 2;
+    pub const RETRY_LIMIT: u8 = 3;
+    pub const RETRY_DELAY: u8 = 4;
+}
+
+impl Wishes {
+    /// What it says about failures.
+    pub fn retry(&self) -> Retry {
+        let delay = self.retry_delay.map(|delay| Duration::from_millis(u64::from(delay)));
+        Retry { limit: self.retry_limit, delay }
+    }
+
+    fn encode(&self) -> Option<BytesMut> {
+        let due = self.due.map(|due| due.as_nanos() / 1_000);
+        let wishes = [
+            (wish::PRIORITY, (self.priority > 0).then_some(u64::from(self.priority))),
+            (wish::DUE, due),
+            (wish::RETRY_LIMIT, self.retry_limit.map(u64::from)),
+            (wish::RETRY_DELAY, self.retry_delay.map(u64::from)),
+        ];
+        let mut bytes = BytesMut::new();
+        for (name, value) in wishes {
+            if let Some(value) = value {
+                bytes.put_u8(name);
+                put_varint(&mut bytes, value);
+            }
+        }
+        (!bytes.is_empty()).then_some(bytes)
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let mut wishes = Wishes::default();
+        while !bytes.is_empty() {
+            let name = take(&mut bytes, 1)?[0];
+            let value = take_varint(&mut bytes)?;
+            match name {
+                wish::PRIORITY => wishes.priority = u8::try_from(value).ok()?.min(PRIORITY_MAX),
+                wish::DUE => wishes.due = Some(Time::from_nanos(value.checked_mul(1_000)?)),
+                wish::RETRY_LIMIT => wishes.retry_limit = Some(u32::try_from(value).ok()?),
+                wish::RETRY_DELAY => wishes.retry_delay = Some(u32::try_from(value).ok()?),
+                _ => {}
+            }
+        }
+        Some(wishes)
+    }
 }
 
 /// Bytes that are no records.
@@ -59,15 +132,22 @@ impl Record<'_> {
         }
         flags |= if producer.is_some() { HAS_PRODUCER } else { 0 };
         flags |= if self.encrypted { ENCRYPTED } else { 0 };
+        let wishes = self.wishes.encode();
+        flags |= if wishes.is_some() { HAS_WISHES } else { 0 };
+        let wishes_length = wishes.as_ref().map_or(0, |bytes| 1 + bytes.len());
         let names = [Some(&transaction), trace.as_ref(), producer.as_ref()];
         let names_length: usize = names.iter().flatten().map(|name| name.length()).sum();
-        let length = 1 + 16 + names_length + self.payload.len();
+        let length = 1 + 16 + names_length + wishes_length + self.payload.len();
         let mut bytes = BytesMut::with_capacity(varint_length(length) + length);
-        put_varint(&mut bytes, length);
+        put_length(&mut bytes, length);
         bytes.put_u8(flags);
         bytes.put_slice(self.id.as_bytes());
         for name in names.into_iter().flatten() {
             name.put(&mut bytes);
+        }
+        if let Some(wishes) = wishes {
+            put_length(&mut bytes, wishes.len());
+            bytes.put_slice(&wishes);
         }
         bytes.put_slice(self.payload);
         bytes.freeze()
@@ -90,7 +170,7 @@ impl<'bytes> Records<'bytes> {
     pub fn skip_bytes(&mut self, count: usize) -> Result<usize, Damaged> {
         let before = self.rest.len();
         for _ in 0..count {
-            let length = take_varint(&mut self.rest).ok_or(Damaged)?;
+            let length = take_length(&mut self.rest).ok_or(Damaged)?;
             take(&mut self.rest, length).ok_or(Damaged)?;
         }
         Ok(before - self.rest.len())
@@ -120,8 +200,36 @@ pub fn part(body: &Bytes, skip: usize, count: usize) -> Result<Bytes, Damaged> {
     Ok(body.slice(from..from + length))
 }
 
+/// The same of a body that may be shorter, because messages were taken out of it since: as many as
+/// there are, and how many that is.
+pub fn part_there(body: &Bytes, skip: usize, most: usize) -> Result<(Bytes, usize), Damaged> {
+    let mut records = Records::of(body);
+    let (mut from, mut to, mut count) = (0, 0, 0);
+    for place in 0..skip.saturating_add(most) {
+        if records.rest.is_empty() {
+            break;
+        }
+        to += records.skip_bytes(1)?;
+        if place < skip {
+            from = to;
+        } else {
+            count += 1;
+        }
+    }
+    Ok((body.slice(from..to), count))
+}
+
+/// A transaction id as it stands in a record behind the record's id, and whether it stands there as
+/// a UUID: for those who look for it in bytes.
+pub fn transaction_bytes(transaction: &str) -> (bool, Vec<u8>) {
+    let name = Name::of(transaction);
+    let mut bytes = BytesMut::with_capacity(name.length());
+    name.put(&mut bytes);
+    (name.is_uuid(), bytes.to_vec())
+}
+
 fn decode<'bytes>(rest: &mut &'bytes [u8]) -> Option<Record<'bytes>> {
-    let length = take_varint(rest)?;
+    let length = take_length(rest)?;
     let mut record = take(rest, length)?;
     let flags = take(&mut record, 1)?[0];
     let id = Uuid::from_slice(take(&mut record, 16)?).ok()?;
@@ -134,8 +242,15 @@ fn decode<'bytes>(rest: &mut &'bytes [u8]) -> Option<Record<'bytes>> {
         true => Some(take_name(&mut record, false)?),
         false => None,
     };
+    let wishes = match flags & HAS_WISHES != 0 {
+        true => {
+            let length = take_length(&mut record)?;
+            Wishes::decode(take(&mut record, length)?)?
+        }
+        false => Wishes::default(),
+    };
     let encrypted = flags & ENCRYPTED != 0;
-    Some(Record { id, transaction, trace, producer, encrypted, payload: record })
+    Some(Record { id, transaction, trace, producer, wishes, encrypted, payload: record })
 }
 
 /// A name as it is written: most are UUIDs in their usual form, which are 36 letters as text.
@@ -171,7 +286,7 @@ impl<'text> Name<'text> {
         match self {
             Name::Uuid(uuid) => bytes.put_slice(uuid.as_bytes()),
             Name::Text(text) => {
-                put_varint(bytes, text.len());
+                put_length(bytes, text.len());
                 bytes.put_slice(text.as_bytes());
             }
         }
@@ -183,7 +298,7 @@ fn take_name<'bytes>(rest: &mut &'bytes [u8], is_uuid: bool) -> Option<Cow<'byte
         let uuid = Uuid::from_slice(take(rest, 16)?).ok()?;
         return Some(Cow::Owned(uuid.to_string()));
     }
-    let length = take_varint(rest)?;
+    let length = take_length(rest)?;
     std::str::from_utf8(take(rest, length)?).ok().map(Cow::Borrowed)
 }
 
@@ -197,7 +312,15 @@ fn varint_length(number: usize) -> usize {
     (usize::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-fn put_varint(bytes: &mut BytesMut, mut number: usize) {
+fn put_length(bytes: &mut BytesMut, length: usize) {
+    put_varint(bytes, length as u64);
+}
+
+fn take_length(rest: &mut &[u8]) -> Option<usize> {
+    usize::try_from(take_varint(rest)?).ok()
+}
+
+fn put_varint(bytes: &mut BytesMut, mut number: u64) {
     while number >= 0x80 {
         bytes.put_u8((number & 0x7f) as u8 | 0x80);
         number >>= 7;
@@ -205,11 +328,11 @@ fn put_varint(bytes: &mut BytesMut, mut number: usize) {
     bytes.put_u8(number as u8);
 }
 
-fn take_varint(rest: &mut &[u8]) -> Option<usize> {
-    let mut number = 0_usize;
-    for place in 0..5 {
+fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for place in 0..9 {
         let byte = take(rest, 1)?[0];
-        number |= usize::from(byte & 0x7f) << (7 * place);
+        number |= u64::from(byte & 0x7f) << (7 * place);
         if byte & 0x80 == 0 {
             return Some(number);
         }
@@ -231,12 +354,24 @@ mod tests {
         ]
     }
 
+    fn wishes() -> impl Strategy<Value = Wishes> {
+        let due = (0..i64::MAX as u64 / 1_000).prop_map(|micros| Time::from_nanos(micros * 1_000));
+        let own = (prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
+        let own = (0..=PRIORITY_MAX, prop::option::of(due), own);
+        prop::option::of(own).prop_map(|own| match own {
+            Some((priority, due, (retry_limit, retry_delay))) => {
+                Wishes { priority, due, retry_limit, retry_delay }
+            }
+            None => Wishes::default(),
+        })
+    }
+
     proptest! {
         #[test]
         fn records_come_back_as_they_were(
             parts in prop::collection::vec(
                 (any::<u128>(), name(), prop::option::of(name()), prop::option::of(name()),
-                 any::<bool>(), prop::collection::vec(any::<u8>(), 0..300)), 1..20),
+                 any::<bool>(), prop::collection::vec(any::<u8>(), 0..300), wishes()), 1..20),
             skip in 0_usize..20,
         ) {
             let records: Vec<Record<'_>> = parts.iter().map(|part| Record {
@@ -244,6 +379,7 @@ mod tests {
                 transaction: Cow::Borrowed(part.1.as_str()),
                 trace: part.2.as_deref().map(Cow::Borrowed),
                 producer: part.3.as_deref().map(Cow::Borrowed),
+                wishes: part.6,
                 encrypted: part.4,
                 payload: &part.5,
             }).collect();

@@ -119,6 +119,11 @@ fn write_digits(mut number: u64, place: &mut [u8]) {
     }
 }
 
+/// A POST of a body.
+pub fn request(path: &str, body: &str) -> String {
+    post(path, body.len()) + body
+}
+
 /// The head of a POST.
 fn post(path: &str, length: usize) -> String {
     // The length has a fixed width, so that it can be written over.

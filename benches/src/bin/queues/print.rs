@@ -16,6 +16,7 @@ pub const GOALS: &[(&str, f64, f64)] = &[
     ("wake_p99_ms", 0.0, 15.0),
     ("partitions_resident_mb", 0.0, 400.0),
     ("partitions_pop_p99_ratio", 0.0, 1.5),
+    ("purge_push_p99_ratio", 0.0, 1.5),
     ("idle_resident_mb", 0.0, 20.0),
 ];
 
@@ -55,6 +56,11 @@ const ALONE: &[(&str, &str, &str)] = &[
     ("1,000 partitions, pop p99 ms", "partitions_pop_p99_ms_few", ""),
     ("1,000,000 partitions, pop p99 ms", "partitions_pop_p99_ms_many", ""),
     ("1,000,000 : 1,000 partitions, pop p99", "partitions_pop_p99_ratio", "<= 1.5"),
+    ("1,000,000 messages purged, messages/s", "purge_messages_per_second", ""),
+    ("push beside no purge, p99 ms", "purge_push_p99_ms_quiet", ""),
+    ("push beside the purge, p99 ms", "purge_push_p99_ms_during", ""),
+    ("push beside the purge : beside none, p50", "purge_push_p50_ratio", ""),
+    ("push beside the purge : beside none, p99", "purge_push_p99_ratio", "<= 1.5"),
     ("idle, resident MB", "idle_resident_mb", "<= 20"),
 ];
 

@@ -1,25 +1,25 @@
 //! How long a message takes from the start of its push to a consumer that waits for it.
 
 use crate::Outcome;
-use crate::bodies::{Ack, Ids, Push, numbers, pop};
+use crate::bodies::{self, Ack, numbers, pop};
 use crate::http::Connection;
+use crate::paced::{self, Pace};
 use crate::stage::{self, SKEP};
 use skep::report::Report;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
 const QUEUE: &str = "wake";
 const GROUP: &str = "group";
-const A_SECOND: u64 = 1_000;
 /// Those of the first second only warm up.
 const MESSAGES: usize = 11_000;
 const WARM_UP: usize = 1_000;
 const CONSUMERS: usize = 64;
-/// So many that a message seldom waits for the one before it to be acknowledged.
-const PARTITIONS: u64 = 512;
+/// So many partitions that a message seldom waits for the one before it to be acknowledged.
+const PACE: Pace = Pace { queue: QUEUE, partitions: 512, a_second: 1_000 };
 /// How long the last messages may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -41,19 +41,20 @@ pub async fn run(report: &mut Report) -> Outcome<()> {
     // The queue must be there before somebody waits for it.
     let mut first = Connection::open(address).await?;
     let configure = "{\"queue\":\"wake\",\"options\":{}}";
-    let configure = format!(
-        "POST /api/v1/configure HTTP/1.1\r\nhost: localhost\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{configure}",
-        configure.len()
-    );
-    first.succeed(configure.as_bytes()).await?;
+    first.succeed(bodies::request("/api/v1/configure", configure).as_bytes()).await?;
     let mut consumers = JoinSet::new();
     for _ in 0..CONSUMERS {
         let connection = Connection::open(address).await?;
         consumers.spawn_local(consume(connection, times.clone()));
     }
     let pushed_and_come = async {
-        push_evenly(address.to_owned(), times.clone()).await?;
+        let began = times.clone();
+        let heard = Rc::new(move |number: usize, _: Instant, took: Option<Duration>| {
+            if took.is_none() {
+                began.borrow_mut().began[number] = Some(Instant::now());
+            }
+        });
+        paced::push(address, PACE, |number| number < MESSAGES, heard).await?;
         let rest = async {
             while times.borrow().took.iter().any(Option::is_none) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -106,40 +107,4 @@ async fn consume(mut connection: Connection, times: Shared<Times>) -> Outcome<()
             Ack::accepted(connection.succeed(request).await?.body)?;
         }
     }
-}
-
-/// A push at each moment it is due, however long those before it take.
-async fn push_evenly(address: String, times: Shared<Times>) -> Outcome<()> {
-    type Idle = Shared<Vec<(Connection, Push, Ids)>>;
-    let idle: Idle = Rc::default();
-    let mut under_way = JoinSet::new();
-    let mut ticks = interval(Duration::from_secs(1) / A_SECOND as u32);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    for number in 0..MESSAGES {
-        ticks.tick().await;
-        let (idle, times, address) = (idle.clone(), times.clone(), address.clone());
-        under_way.spawn_local(async move {
-            let free = idle.borrow_mut().pop();
-            let (mut connection, mut push, mut ids) = match free {
-                Some(free) => free,
-                None => {
-                    let connection = Connection::open(&address).await?;
-                    (connection, Push::new(QUEUE, 1), Ids::new(number))
-                }
-            };
-            push.number(number as u64);
-            let request = push.fresh(&mut ids, |_| number as u64 % PARTITIONS);
-            times.borrow_mut().began[number] = Some(Instant::now());
-            connection.succeed(request).await?;
-            idle.borrow_mut().push((connection, push, ids));
-            Outcome::Ok(())
-        });
-        while let Some(ended) = under_way.try_join_next() {
-            ended??;
-        }
-    }
-    while let Some(ended) = under_way.join_next().await {
-        ended??;
-    }
-    Ok(())
 }

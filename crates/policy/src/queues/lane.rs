@@ -66,6 +66,17 @@ pub struct Backlog<'runs> {
     pub last_push: Time,
 }
 
+/// What a partition still has for a lane, after a message was taken out of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The last number up to the end of the lane's lease; it may be before the cursor.
+    pub leased: Option<u64>,
+    /// The first number after the lane's cursor.
+    pub next: Option<u64>,
+    /// The last number that was ever given out.
+    pub tail: u64,
+}
+
 /// Somebody wants messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
@@ -190,6 +201,26 @@ impl Lane {
     /// Begins to read again after `cursor`; whoever works on something loses it.
     pub fn seek(&mut self, cursor: u64) {
         *self = Lane::beginning_after(cursor);
+    }
+
+    /// Passes what was taken out of the partition: whoever works on the lane does not wait for it,
+    /// and the cursor is not held up by it.
+    pub fn pass_gap(&mut self, now: Time, left: &Left) {
+        if let Some(lease) = self.live_lease(now) {
+            if let Some(last) = left.leased.filter(|last| *last > self.cursor) {
+                self.lease = Some(Lease { through: lease.through.min(last), ..lease });
+                return;
+            }
+            // Nothing of it is left.
+            self.lease = None;
+            self.ended = Some(lease.id);
+            self.advance(lease.through);
+        }
+        let reached = left.next.map_or(left.tail, |next| next - 1);
+        if reached > self.cursor {
+            self.lease = None;
+            self.advance(reached);
+        }
     }
 
     pub(super) fn advance(&mut self, cursor: u64) {

@@ -19,12 +19,14 @@
 //! waits longest is taking the first, and leases, delays and retries need no timers of their own.
 
 mod lane;
+mod limits;
 pub mod model;
 mod rules;
 mod settle;
 #[cfg(test)]
 mod tests;
 
-pub use lane::{Backlog, Claim, Claimed, Lane, Lease, LeaseId, Run, Span};
-pub use rules::{Rules, Start};
+pub use lane::{Backlog, Claim, Claimed, Lane, Lease, LeaseId, Left, Run, Span};
+pub use limits::{Grants, Limit, Limits, Rate, Room};
+pub use rules::{Retry, Rules, Start};
 pub use settle::{Ask, Refusal, Settled, Verdict};

@@ -21,6 +21,17 @@ pub struct Rules {
     /// A message is not handed out later than so long after it was pushed; the smaller of the
     /// queue's time to live and its longest wait, where they are set.
     pub lifetime: Option<Duration>,
+    /// Messages pushed before this time are not handed out: the queue was cleared then.
+    pub floor: Time,
+}
+
+/// What a message says about its failures, where its queue shall not decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retry {
+    /// Instead of [`Rules::retry_limit`].
+    pub limit: Option<u32>,
+    /// Instead of [`Rules::retry_delay`].
+    pub delay: Option<Duration>,
 }
 
 impl Default for Rules {
@@ -33,6 +44,7 @@ impl Default for Rules {
             delay: Duration::ZERO,
             window: Duration::ZERO,
             lifetime: None,
+            floor: Time::ZERO,
         }
     }
 }
@@ -49,9 +61,19 @@ impl Rules {
         half + Duration::from_nanos(chance.up_to(nanos))
     }
 
-    /// Messages pushed before this time are too old to be handed out.
+    /// Messages pushed before this time are too old to be handed out, or were cleared away.
     pub fn expired_before(&self, now: Time) -> Option<Time> {
-        self.lifetime.map(|lifetime| now - lifetime)
+        let oldest = self.lifetime.map_or(Time::ZERO, |lifetime| now - lifetime).max(self.floor);
+        (oldest > Time::ZERO).then_some(oldest)
+    }
+
+    /// The rules for a message that has its own.
+    pub fn with(&self, own: &Retry) -> Rules {
+        Rules {
+            retry_limit: own.limit.unwrap_or(self.retry_limit),
+            retry_delay: own.delay.unwrap_or(self.retry_delay),
+            ..*self
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What consumers say about what they got.
 
-use super::{Lane, LeaseId, Rules};
+use super::{Lane, LeaseId, Retry, Rules};
 use crate::{Chance, Time};
+use std::time::Duration;
 
 /// What a consumer says about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,11 @@ pub struct Ask {
     pub verdict: Verdict,
     /// With which claim it was got, if the consumer says so.
     pub lease: Option<LeaseId>,
+    /// What the message says about its failures.
+    pub own: Retry,
+    /// When it shall come again, if it does; otherwise the rules decide, and after
+    /// [`Verdict::Retry`] it is at once.
+    pub after: Option<Duration>,
 }
 
 /// What came of a consumer's word.
@@ -119,6 +125,7 @@ impl Lane {
         if number <= self.cursor {
             return Settled::Noop;
         }
+        let rules = rules.with(&ask.own);
         let lease = self.live_lease(now);
         if lease.is_some_and(|lease| number > lease.through) {
             return Settled::Refused(Refusal::Unknown);
@@ -136,14 +143,23 @@ impl Lane {
                 self.failed_through =
                     if failures == 0 { through } else { before.failed_through.min(through) };
                 self.failures = failures + 1;
-                self.not_before = now + rules.wait_after(self.failures, chance);
+                let wait = ask.after.unwrap_or_else(|| rules.wait_after(self.failures, chance));
+                self.not_before = now + wait;
                 self.lease = None;
                 Settled::Again { at: self.not_before }
             }
             Verdict::Retry => {
                 self.lease = None;
                 // Without a claim it may come in the delay after a failure, which it does not end.
-                Settled::Again { at: now.max(self.not_before) }
+                let at = now + ask.after.unwrap_or_default();
+                if at > now {
+                    self.not_before = self.not_before.max(at);
+                    // It holds for these, as after a failure, and ends with them.
+                    if self.failures == 0 {
+                        self.failed_through = lease.map_or(number, |lease| lease.through);
+                    }
+                }
+                Settled::Again { at: at.max(self.not_before) }
             }
         }
     }

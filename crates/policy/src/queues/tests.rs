@@ -80,6 +80,8 @@ impl Bench {
             number: Some(ask.0),
             verdict: ask.1,
             lease: ask.2,
+            own: Retry::default(),
+            after: None,
         };
         let asks: Vec<Ask> = asks.iter().map(ask).collect();
         self.lane.settle(self.now, &self.rules, &asks, &mut self.chance)
@@ -94,6 +96,11 @@ impl Bench {
         let next = self.runs.iter().find(|run| run.last() > self.lane.cursor).map(|run| run.at);
         self.lane.ready_at(self.now, &self.rules, next, self.last_push)
     }
+}
+
+fn completes(lease: LeaseId) -> Ask {
+    let (number, lease, own) = (Some(1), Some(lease), Retry::default());
+    Ask { number, verdict: Verdict::Completed, lease, own, after: None }
 }
 
 fn rules() -> Rules {
@@ -245,7 +252,7 @@ fn what_does_not_exist_or_was_not_handed_out_is_unknown() {
     let (lease, _) = bench.claim(2);
     let said = bench.say(3, Verdict::Completed, Some(lease));
     assert_eq!(said, Settled::Refused(Refusal::Unknown));
-    let nowhere = Ask { number: None, verdict: Verdict::Completed, lease: Some(lease) };
+    let nowhere = Ask { number: None, ..completes(lease) };
     let said = bench.lane.settle(bench.now, &bench.rules, &[nowhere], &mut bench.chance);
     assert_eq!(said, [Settled::Refused(Refusal::Unknown)]);
     assert_eq!(bench.lane.cursor, 0);
@@ -331,6 +338,55 @@ fn a_retry_comes_at_once_and_charges_nothing() {
         let said = bench.say(1, Verdict::Retry, Some(lease));
         assert_eq!((said, bench.lane.failures), (Settled::Again { at: bench.now }, 0));
     }
+}
+
+#[test]
+fn a_consumer_may_say_when_it_comes_again() {
+    for (verdict, failures) in [(Verdict::Failed, 1), (Verdict::Retry, 0)] {
+        let mut bench = Bench::with(Rules { retry_delay: millis(1_000), ..rules() }, 2);
+        let (lease, _) = bench.claim(1);
+        let ask = Ask { verdict, after: Some(millis(7_000)), ..completes(lease) };
+        let said = bench.lane.settle(bench.now, &bench.rules, &[ask], &mut bench.chance);
+        let at = bench.now + millis(7_000);
+        assert_eq!((said[0], bench.lane.failures), (Settled::Again { at }, failures));
+        assert_eq!(bench.ready_at(), Some(at));
+        bench.now = at - Duration::from_nanos(1);
+        assert_eq!(bench.take(1), [0_u64; 0]);
+        bench.now = at;
+        let (lease, got) = bench.claim(1);
+        assert_eq!(got, [1]);
+        assert_eq!(bench.say(1, Verdict::Completed, Some(lease)), Settled::Done { released: true });
+        assert_eq!(bench.take(1), [2], "what follows has not to wait");
+    }
+}
+
+#[test]
+fn a_message_may_have_a_limit_and_a_delay_of_its_own() {
+    let mut bench = Bench::with(Rules { retry_delay: millis(1_000), ..rules() }, 1);
+    let own = Retry { limit: Some(1), delay: Some(millis(60_000)) };
+    let mut fails = || {
+        let (lease, _) = bench.claim(1);
+        let ask = Ask { verdict: Verdict::Failed, own, ..completes(lease) };
+        let said = bench.lane.settle(bench.now, &bench.rules, &[ask], &mut bench.chance)[0];
+        let before = bench.now;
+        if let Settled::Again { at } = said {
+            bench.now = at;
+        }
+        (said, bench.now.since(before))
+    };
+    assert!(fails().1 >= millis(30_000));
+    assert_eq!(fails().0, Settled::Dead { failures: 1, released: true });
+}
+
+#[test]
+fn what_was_there_when_a_queue_was_cleared_is_not_handed_out() {
+    let mut bench = Bench::with(rules(), 3);
+    let (lease, _) = bench.claim(1);
+    bench.wait(10);
+    bench.rules.floor = bench.now;
+    bench.push(2);
+    assert_eq!(bench.say(1, Verdict::Completed, Some(lease)), Settled::Done { released: true });
+    assert_eq!(bench.take(9), [4, 5]);
 }
 
 #[test]
@@ -458,4 +514,43 @@ fn time_that_stands_still_or_jumps_ahead_breaks_no_order() {
     assert_eq!(got, [2]);
     assert_eq!(bench.say(2, Verdict::Completed, Some(lease)), Settled::Done { released: true });
     assert_eq!(bench.take(1), [3]);
+}
+
+/// A lane of which 2 to 4 are leased, with `cursor` at 1, after something was taken out.
+fn leased_with_gap(leased: Option<u64>, next: Option<u64>) -> Lane {
+    let lease = Lease { id: LeaseId(7), until: Time::from_millis(100), through: 4 };
+    let mut lane = Lane { lease: Some(lease), ..Lane::beginning_after(1) };
+    lane.pass_gap(Time::from_millis(50), &Left { leased, next, tail: 9 });
+    lane
+}
+
+#[test]
+fn a_lease_reaches_to_the_last_message_that_is_left_of_it() {
+    let through = |lane: Lane| lane.lease.map(|lease| lease.through);
+    assert_eq!(through(leased_with_gap(Some(4), Some(3))), Some(4));
+    assert_eq!(through(leased_with_gap(Some(3), Some(2))), Some(3));
+    assert_eq!(leased_with_gap(Some(3), Some(3)).cursor, 1, "it moves when that is settled");
+}
+
+#[test]
+fn a_lease_of_which_nothing_is_left_is_over() {
+    for (leased, next, cursor) in [(None, Some(5), 4), (Some(1), Some(7), 6), (Some(1), None, 9)] {
+        let lane = leased_with_gap(leased, next);
+        assert_eq!((lane.lease, lane.ended, lane.cursor), (None, Some(LeaseId(7)), cursor));
+    }
+}
+
+#[test]
+fn a_lane_that_nobody_works_on_passes_a_gap_and_forgets_what_failed_in_it() {
+    let failed = Lane {
+        failures: 2,
+        failed_through: 2,
+        not_before: Time::from_millis(900),
+        ..Lane::beginning_after(1)
+    };
+    for (next, cursor, failures) in [(Some(2), 1, 2), (Some(3), 2, 0), (None, 9, 0)] {
+        let mut lane = failed;
+        lane.pass_gap(Time::from_millis(50), &Left { leased: None, next, tail: 9 });
+        assert_eq!((lane.cursor, lane.failures), (cursor, failures));
+    }
 }

@@ -7,7 +7,7 @@
 //!
 //! The rest of a message stands in its record.
 
-use crate::record::{Damaged, Records, print_of};
+use crate::record::{Damaged, Records};
 use crate::store::NewMessage;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::sync::Arc;
@@ -31,13 +31,10 @@ pub fn decode(queue: &Arc<str>, mut bytes: Bytes) -> Result<Vec<NewMessage>, Dam
         let partition = std::str::from_utf8(&partition).map_err(|_| Damaged)?;
         let bytes = take(&mut bytes)?;
         let record = Records::of(&bytes).next().ok_or(Damaged)??;
-        let (id, encrypted) = (record.id, record.encrypted);
-        let print = print_of(&record.transaction);
         // Most pushes are for one partition; its name need not be there once a message.
         let last = messages.last().filter(|last| &*last.partition == partition);
         let partition = last.map_or_else(|| Arc::from(partition), |last| last.partition.clone());
-        let queue = queue.clone();
-        messages.push(NewMessage { queue, partition, id, print, record: bytes, encrypted });
+        messages.push(NewMessage::of(queue.clone(), partition, &record, bytes.clone()));
     }
     Ok(messages)
 }

@@ -1,7 +1,7 @@
 //! The file: what it took is there, in order, after a restart too.
 
 use super::*;
-use crate::record::{Record, print_of};
+use crate::record::{Record, Wishes};
 use std::borrow::Cow;
 use std::os::unix::fs::PermissionsExt;
 use uuid::Uuid;
@@ -16,17 +16,11 @@ pub fn message(queue: &str, partition: &str, transaction: &str) -> NewMessage {
         transaction: Cow::Borrowed(transaction),
         trace: None,
         producer: None,
+        wishes: Wishes::default(),
         encrypted: false,
         payload: b"{\"n\":1}",
     };
-    NewMessage {
-        queue: Arc::from(queue),
-        partition: Arc::from(partition),
-        id,
-        print: print_of(transaction),
-        record: record.encode(),
-        encrypted: false,
-    }
+    NewMessage::of(Arc::from(queue), Arc::from(partition), &record, record.encode())
 }
 
 async fn open(folder: &Path) -> Buffer {

@@ -3,7 +3,6 @@
 use super::QueueInfo;
 use crate::ids::PartitionId;
 use crate::options::QueueOptions;
-use bytes::Bytes;
 use skep_policy::Time;
 use std::fmt;
 use std::sync::Arc;
@@ -74,6 +73,8 @@ pub struct PartitionInfo {
     pub id: PartitionId,
     /// Its name.
     pub name: Arc<str>,
+    /// Which of the levels of its name it is.
+    pub level: u8,
     /// The last number it gave out.
     pub tail: u64,
     /// When it was last pushed to.
@@ -113,57 +114,6 @@ pub enum Sought {
     NoQueue,
     /// There is no such partition.
     NoPartition,
-}
-
-/// Which dead letters.
-#[derive(Clone, Debug, Default)]
-pub struct DeadFilter {
-    /// Of this queue.
-    pub queue: Option<Arc<str>>,
-    /// Of this partition.
-    pub partition: Option<Arc<str>>,
-    /// Of this group.
-    pub group: Option<Arc<str>>,
-    /// Set aside at this time or later.
-    pub from: Option<Time>,
-    /// Set aside before this time.
-    pub to: Option<Time>,
-    /// At most so many.
-    pub limit: u32,
-    /// After so many, newest first.
-    pub offset: u64,
-}
-
-/// Dead letters.
-#[derive(Clone, Debug)]
-pub struct DeadLetters {
-    /// A page of them.
-    pub letters: Vec<DeadLetter>,
-    /// How many there are.
-    pub total: u64,
-}
-
-/// A message that was set aside for one group.
-#[derive(Clone, Debug)]
-pub struct DeadLetter {
-    /// Of which queue.
-    pub queue: Arc<str>,
-    /// Of which partition.
-    pub partition: Arc<str>,
-    /// The partition.
-    pub partition_id: PartitionId,
-    /// For which group.
-    pub group: Arc<str>,
-    /// The message, see [`crate::record::Records`].
-    pub record: Bytes,
-    /// When it was pushed.
-    pub created_at: Time,
-    /// When it was set aside.
-    pub failed_at: Time,
-    /// How often it had come back.
-    pub failures: u32,
-    /// What its consumer said.
-    pub error: Option<Arc<str>>,
 }
 
 /// What one round of tidying did. Rounds are bounded, so that they never hold up a push.

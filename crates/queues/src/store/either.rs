@@ -1,8 +1,8 @@
 //! The store of queues, whichever database it is.
 
 use super::{
-    Configure, Configured, DeadFilter, DeadLetters, Job, PostgresQueues, QueueDetail, QueueInfo,
-    QueueSummary, SeekTo, Sought, SqliteQueues, Tidied, Wake,
+    Configure, Configured, Job, PostgresQueues, QueueDetail, QueueInfo, QueueSummary, SeekTo,
+    Sought, SqliteQueues, Tidied, Wake,
 };
 use crate::options::QueuesOptions;
 use skep_store::{Database, StoreError};
@@ -23,11 +23,12 @@ pub enum QueueStore {
 macro_rules! either {
     ($self:ident, $store:ident => $what:expr) => {
         match $self {
-            QueueStore::Sqlite($store) => $what,
-            QueueStore::Postgres($store) => $what,
+            $crate::store::QueueStore::Sqlite($store) => $what,
+            $crate::store::QueueStore::Postgres($store) => $what,
         }
     };
 }
+pub(super) use either;
 
 impl QueueStore {
     /// Uses `database`, whose tables must be there.
@@ -98,16 +99,6 @@ impl QueueStore {
         to: SeekTo,
     ) -> Result<Sought, StoreError> {
         either!(self, store => store.seek(queue, group, partition, to).await)
-    }
-
-    /// Forgets a group, of one queue or all. Tells how many partitions it had read.
-    pub async fn delete_group(&self, group: &str, queue: Option<&str>) -> Result<u64, StoreError> {
-        either!(self, store => store.delete_group(group, queue).await)
-    }
-
-    /// Dead letters, newest first.
-    pub async fn dead_letters(&self, filter: DeadFilter) -> Result<DeadLetters, StoreError> {
-        either!(self, store => store.dead_letters(filter).await)
     }
 
     /// Deletes what is past its time; at most about `limit` rows.

@@ -19,30 +19,66 @@
 
 use crate::ids::{PartitionId, QueueId};
 use crate::options::QueueOptions;
+use crate::record::{Record, print_of};
 use bytes::Bytes;
 use skep_policy::Time;
 use skep_policy::queues::{LeaseId, Settled, Start, Verdict};
 use skep_store::StoreError;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 mod admin;
+mod browse;
+mod dead;
 mod either;
+mod groups;
+mod later;
+mod partitions;
 mod postgres;
+mod redrives;
+mod schedules;
 mod sqlite;
+mod stats;
+mod switches;
+pub mod traces;
 
 pub use either::QueueStore;
 pub use postgres::{CHANNEL, PostgresQueues};
 pub use sqlite::SqliteQueues;
 
 pub use admin::{
-    Change, Configure, Configured, DeadFilter, DeadLetter, DeadLetters, GroupInfo, PartitionInfo,
-    QueueDetail, QueueSummary, SeekTo, Sought, Tidied,
+    Change, Configure, Configured, GroupInfo, PartitionInfo, QueueDetail, QueueSummary, SeekTo,
+    Sought, Tidied,
 };
+pub use browse::{
+    BrowseError, MESSAGES_PAGE_MAX, MessageFilter, MessageRow, MessagesPage, Queues, Removed,
+    Standing, StandingState,
+};
+pub use dead::{DeadFilter, DeadLetter, DeadLetters};
+pub use groups::{GroupFilter, GroupRow, GroupsPage};
+pub use later::{Due, DueMessage, LaterMessage};
+pub use partitions::{Kind, Overview, PartitionLane, PartitionRow};
+pub use redrives::{
+    MakeRedrive, Redrive, RedriveFilter, RedriveLetter, RedriveLetters, RedriveMark,
+    RedriveProgress, RedriveState,
+};
+pub use schedules::{PutSchedule, Schedule, ScheduleSpec, ScheduleWritten};
+pub use stats::{
+    STAT_MINUTES_MAX, STAT_ROWS_MAX, StatCounts, StatPoint, StatRow, minute_of, minute_start,
+};
+pub use switches::{Switch, SwitchSet, Switches};
+pub use traces::{NewTrace, Trace, TraceName};
 
 /// The tables.
-pub const SCHEMA: skep_store::Schema = skep_store::schema!("queues", 1 "0001_queues");
+pub const SCHEMA: skep_store::Schema = skep_store::schema!(
+    "queues",
+    1 "0001_queues",
+    2 "0002_waiting",
+    3 "0003_browsing",
+    4 "0004_operations",
+);
 
 /// The group of those who name none.
 pub const QUEUE_MODE: &str = "__QUEUE_MODE__";
@@ -86,6 +122,34 @@ pub struct NewMessage {
     /// Whether its payload is encrypted. If the queue wants it otherwise, nothing of the job is
     /// done and the answer is [`WorkError::Encryption`].
     pub encrypted: bool,
+    /// Of its wishes: in which of the partition's levels it goes.
+    pub level: u8,
+    /// Of its wishes: before this time it waits apart, see [`Take::Later`].
+    pub due: Option<Time>,
+    /// Keep it even if its transaction id is known: it was here before and is wanted again.
+    pub again: bool,
+}
+
+impl NewMessage {
+    /// The message of a record. `bytes` are [`Record::encode`] of it.
+    pub fn of(
+        queue: Arc<str>,
+        partition: Arc<str>,
+        record: &Record<'_>,
+        bytes: Bytes,
+    ) -> NewMessage {
+        NewMessage {
+            queue,
+            partition,
+            id: record.id,
+            print: print_of(&record.transaction),
+            record: bytes,
+            encrypted: record.encrypted,
+            level: record.wishes.priority,
+            due: record.wishes.due,
+            again: false,
+        }
+    }
 }
 
 /// What became of a message.
@@ -177,6 +241,8 @@ pub struct ClaimedLane {
     pub partition: Arc<str>,
     /// The partition.
     pub id: PartitionId,
+    /// Which of the levels of its name it is.
+    pub level: u8,
     /// The messages, in order.
     pub parts: Vec<Part>,
 }
@@ -205,6 +271,8 @@ pub struct SettleItem {
     pub lease: Option<LeaseId>,
     /// What went wrong, for the dead letters.
     pub error: Option<Arc<str>>,
+    /// When it shall come again, if it does; the queue's rules decide otherwise.
+    pub after: Option<Duration>,
 }
 
 /// What came of a consumer's word.
@@ -242,13 +310,34 @@ pub enum StepDone {
     Settled(ItemSettled),
 }
 
+/// A row that a transaction uses up. Whoever else wanted it finds it gone, so that what is done
+/// with it is done once, however many try and whatever dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// A message that waited for its time.
+    Later(i64),
+    /// A dead letter.
+    Dead(i64),
+    /// The turn of a schedule.
+    Slot {
+        /// Which.
+        schedule: i64,
+        /// When its turn is, as it was read.
+        was: Time,
+        /// When its next turn is.
+        next: Option<Time>,
+    },
+}
+
 /// All of it or nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TransactionJob {
     /// In this order.
     pub steps: Vec<Step>,
     /// Leases that must hold, each on at least one lane.
     pub required: Vec<LeaseId>,
+    /// What it uses up; all of it must be there.
+    pub takes: Vec<Take>,
 }
 
 /// Why nothing of a transaction was done.
@@ -258,6 +347,8 @@ pub enum NotDone {
     Lease(LeaseId),
     /// This step was refused, with the others untouched.
     Step(usize, ItemSettled),
+    /// What was to be taken at this place is not there any more.
+    Gone(usize),
 }
 
 /// Something for the store to do, and where the answer goes. An answer that nobody waits for any

@@ -183,6 +183,7 @@ async fn settled(store: &Store, partition: i64, all: &[Read]) -> BTreeSet<String
         verdict: Verdict::Retry,
         lease: None,
         error: None,
+        after: None,
     };
     let told = store.settle(all.iter().map(item).collect()).await;
     let passed = all.iter().zip(told).filter(|(_, told)| *told == Settled::Noop);

@@ -2,7 +2,7 @@
 
 use skep_policy::Time;
 use skep_policy::queues::{LeaseId, Settled, Start, Verdict};
-use skep_queues::record::{Record, Records, print_of};
+use skep_queues::record::{Record, Records, Wishes};
 use skep_queues::store::*;
 use skep_queues::{QueueOptions, QueuesOptions};
 use skep_store::{DataFolder, Database, PostgresOptions, Sqlite, SqliteOptions};
@@ -190,7 +190,9 @@ impl Store {
         required: &[LeaseId],
     ) -> Result<Vec<StepDone>, NotDone> {
         let required = required.to_vec();
-        self.try_transact(TransactionJob { steps, required }).await.expect("is answered")
+        self.try_transact(TransactionJob { steps, required, takes: Vec::new() })
+            .await
+            .expect("is answered")
     }
 
     pub async fn extend(&self, lease: LeaseId, seconds: u32) -> Option<Time> {
@@ -248,11 +250,19 @@ impl Store {
     }
 
     pub async fn delete_group(&self, group: &str, queue: Option<&str>) -> u64 {
-        either!(self, store => store.delete_group(group, queue).await).expect("deletes")
+        either!(self, store => store.delete_group(group, queue, false).await).expect("deletes")
     }
 
     pub async fn dead_letters(&self, filter: DeadFilter) -> DeadLetters {
         either!(self, store => store.dead_letters(filter).await).expect("reads")
+    }
+
+    /// The store as the rest of the server has it.
+    pub fn whole(&self) -> QueueStore {
+        match self {
+            Store::Sqlite(store) => QueueStore::Sqlite(store.clone()),
+            Store::Postgres(store) => QueueStore::Postgres(store.clone()),
+        }
     }
 
     pub async fn tidy(&self, limit: u32) -> Tidied {
@@ -297,6 +307,11 @@ pub fn lease() -> LeaseId {
 
 /// A message whose payload tells its transaction id.
 pub fn message(queue: &str, partition: &str, transaction: &str) -> NewMessage {
+    wished(queue, partition, transaction, Wishes::default())
+}
+
+/// The same with wishes.
+pub fn wished(queue: &str, partition: &str, transaction: &str, wishes: Wishes) -> NewMessage {
     let id = Uuid::now_v7();
     let payload = payload_of(transaction);
     let record = Record {
@@ -304,17 +319,11 @@ pub fn message(queue: &str, partition: &str, transaction: &str) -> NewMessage {
         transaction: Cow::Borrowed(transaction),
         trace: None,
         producer: None,
+        wishes,
         encrypted: false,
         payload: payload.as_bytes(),
     };
-    NewMessage {
-        queue: queue.into(),
-        partition: partition.into(),
-        id,
-        print: print_of(transaction),
-        record: record.encode(),
-        encrypted: false,
-    }
+    NewMessage::of(queue.into(), partition.into(), &record, record.encode())
 }
 
 pub fn payload_of(transaction: &str) -> String {
@@ -377,6 +386,7 @@ impl Got {
             verdict,
             lease: Some(self.lease),
             error: None,
+            after: None,
         }
     }
 

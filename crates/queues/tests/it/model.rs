@@ -8,6 +8,7 @@ use skep_policy::queues::model::{self, Model};
 use skep_policy::queues::{LeaseId, Refusal, Settled, Start, Verdict};
 use skep_policy::{Chance, SeededChance, Time};
 use skep_queues::ids::PartitionId;
+use skep_queues::record::Wishes;
 use skep_queues::store::*;
 use skep_queues::{QueueOptions, QueuesOptions};
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,13 +136,16 @@ impl Trial {
         let queue = if self.one_in(10) { "small" } else { QUEUES[self.below(2)] };
         let partition = self.pick(&PARTITIONS);
         let transaction = format!("t{}", self.below(60));
-        let new = message(queue, partition, &transaction);
+        let retry_limit = self.one_in(5).then(|| self.below(2) as u32);
+        let wishes = Wishes { retry_limit, ..Wishes::default() };
+        let new = wished(queue, partition, &transaction, wishes);
         let push = model::Push {
             queue: queue.to_owned(),
             partition: partition.to_owned(),
             id: new.id.as_u128(),
             payload: payload_of(&transaction),
             transaction,
+            own: wishes.retry(),
         };
         (new, push)
     }

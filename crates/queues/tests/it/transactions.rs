@@ -82,7 +82,7 @@ async fn a_queue_that_is_full_leaves_nothing_behind(place: Place) {
     store.push(&[("small", "p", "1"), ("in", "p", "1")]).await;
     let got = store.pop(from("in")).await;
     let steps = vec![settle(got.done("1")), push("out", "x"), push("small", "2")];
-    let done = store.try_transact(TransactionJob { steps, required: Vec::new() }).await;
+    let done = store.try_transact(TransactionJob { steps, ..TransactionJob::default() }).await;
     assert!(matches!(&done, Err(WorkError::Full { .. })), "{done:?}");
     assert_eq!(store.queue("out").await, None);
     assert_eq!(store.say(got.done("1")).await, DONE_ALL);
@@ -174,7 +174,7 @@ async fn transactions_of_one_batch_do_not_share_their_fate(place: Place) {
         .into_iter()
         .map(|steps| {
             let (answer, told) = tokio::sync::oneshot::channel();
-            (Job::Transaction(TransactionJob { steps, required: Vec::new() }, answer), told)
+            (Job::Transaction(TransactionJob { steps, ..TransactionJob::default() }, answer), told)
         })
         .unzip();
     store.run(jobs).await;

@@ -18,7 +18,7 @@ use skep_queues::store::QueueStore;
 use skep_queues::{Pop, Popped, QueueError, Queues, QueuesMetrics};
 use skep_store::{Database, MigrateError, Stores};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio_util::sync::CancellationToken;
 
 /// The queues of one node.
@@ -38,6 +38,8 @@ struct Common {
     metrics: QueuesMetrics,
     /// Held by the one who brings buffered pushes to the database.
     replaying: Mutex<()>,
+    /// Held by the one who does what has a time.
+    keeping: Mutex<()>,
 }
 
 impl NodeQueues {
@@ -78,6 +80,11 @@ impl NodeQueues {
     async fn replay(&self, queues: &Queues) {
         let _alone = self.common.replaying.lock().await;
         queues.replay().await;
+    }
+
+    /// Waits until this node is the one of its process that does what has a time.
+    async fn keeper(&self) -> MutexGuard<'_, ()> {
+        self.common.keeping.lock().await
     }
 
     /// The queues; nothing while the stores have not been reached yet.

@@ -1,6 +1,7 @@
 //! Results of polls as messages.
 
 use skep_polls::Publish;
+use skep_queues::record::Wishes;
 use skep_queues::store::DEFAULT_PARTITION;
 use skep_queues::{NewItem, Queues};
 use std::pin::Pin;
@@ -39,6 +40,7 @@ impl Publish for PollResults {
                 transaction: Some(Arc::from(id)),
                 trace: None,
                 producer: Some(Arc::from("polls")),
+                wishes: Wishes::default(),
             };
             let pushed = self.0.push(&[item]).await;
             pushed.map(|_| ()).map_err(|error| error.to_string())

@@ -1,4 +1,5 @@
-//! What is done for queues while nobody asks: hearing of other nodes' pushes, tidying, replaying.
+//! What is done for queues while nobody asks: hearing of other nodes' pushes, tidying, replaying,
+//! and what has a time.
 
 use crate::node::{Shared, State};
 use skep_pools::{Task, Tier};
@@ -15,6 +16,12 @@ const LOOK_WHILE_DEAF: Duration = Duration::from_secs(1);
 
 /// How often it is looked for messages that are past their time.
 const TIDY_EVERY: Duration = Duration::from_secs(5);
+
+/// How often it is looked for what has a time, where others may bring it.
+const KEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The same where nobody else does.
+const KEEP_EVERY_ALONE: Duration = Duration::from_secs(60);
 
 /// Rows that one round of tidying touches at most. A push waits for one round, so it is small.
 const TIDY_ROWS: u32 = 500;
@@ -39,7 +46,8 @@ async fn care(shared: &Arc<Shared>) {
         return;
     }
     let Some(queues) = shared.queues.get() else { return };
-    tokio::join!(listen(shared, queues), tidy(shared, queues), shared.queues.replay(queues));
+    let replay = shared.queues.replay(queues);
+    tokio::join!(listen(shared, queues), tidy(shared, queues), keep(shared, queues), replay);
 }
 
 /// Wakes who waits when something came by another node.
@@ -75,6 +83,28 @@ fn wake(queues: &Queues, payload: &str) {
     }
     for queue in payload.lines() {
         queues.wake(Some(queue));
+    }
+}
+
+/// Does what has a time when that has come. What came here tells so itself; what came to another
+/// node of the same database is looked for every second.
+async fn keep(shared: &Shared, queues: &Queues) {
+    let _alone = shared.queues.keeper().await;
+    let longest = match shared.stores.database() {
+        Database::Postgres(_) => KEEP_EVERY,
+        Database::Sqlite(_) => KEEP_EVERY_ALONE,
+    };
+    loop {
+        let wait = match queues.keep().await {
+            Ok(kept) => kept.wait.map_or(longest, |wait| wait.min(longest)),
+            Err(error) => {
+                tracing::debug!(%error, "what is due is not done this time");
+                KEEP_EVERY
+            }
+        };
+        // Whoever does nothing but this would starve the rest of the node.
+        tokio::task::yield_now().await;
+        let _ = tokio::time::timeout(wait, queues.something_to_keep()).await;
     }
 }
 

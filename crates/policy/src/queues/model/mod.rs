@@ -8,7 +8,7 @@
 //! Where the stores may choose (lanes that became ready at the same time) a test tells the model
 //! what was chosen, see [`Model::pop_from`].
 
-use super::{Ask, Backlog, Claim, Lane, LeaseId, Refusal, Rules, Run, Settled, Start};
+use super::{Ask, Backlog, Claim, Lane, LeaseId, Refusal, Retry, Rules, Run, Settled, Start};
 use crate::{Chance, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -189,7 +189,8 @@ impl<P: Clone> Model<P> {
             return Pushed { id, partition: number, duplicate: true };
         }
         let (transaction, payload) = (push.transaction.clone(), push.payload.clone());
-        partition.messages.push(Message { id: push.id, transaction, payload, at: now });
+        let own = push.own;
+        partition.messages.push(Message { id: push.id, transaction, payload, at: now, own });
         partition.last_push = now;
         queue.pushed += 1;
         for group in queue.groups.values_mut() {
@@ -326,7 +327,9 @@ impl<P: Clone> Model<P> {
             let ask = |place: &usize| {
                 let word = &words[*place];
                 let number = partition.find(&word.transaction, None);
-                Ask { number, verdict: word.verdict, lease: word.lease }
+                let own = number.map_or(Retry::default(), |number| partition.message(number).own);
+                let (verdict, lease, after) = (word.verdict, word.lease, word.after);
+                Ask { number, verdict, lease, own, after }
             };
             let asks: Vec<Ask> = places.iter().map(ask).collect();
             let before = kept.lane;

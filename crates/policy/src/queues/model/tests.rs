@@ -13,7 +13,8 @@ fn at(millis: u64) -> Time {
 fn push(queue: &str, partition: &str, transaction: &str) -> Push<()> {
     let (queue, partition) = (queue.to_owned(), partition.to_owned());
     let id = u128::from(xxhash_rust::xxh3::xxh3_64(transaction.as_bytes()));
-    Push { queue, partition, transaction: transaction.to_owned(), id, payload: () }
+    let own = Retry::default();
+    Push { queue, partition, transaction: transaction.to_owned(), id, payload: (), own }
 }
 
 fn pop(lease: u128, batch: u32, partitions: u32) -> Pop {
@@ -36,6 +37,7 @@ fn word(partition: u64, transaction: &str, verdict: Verdict, lease: Option<u128>
         verdict,
         lease: lease.map(LeaseId),
         error: None,
+        after: None,
     }
 }
 

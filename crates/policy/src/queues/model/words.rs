@@ -1,6 +1,6 @@
 //! What the model is asked, and what it answers.
 
-use super::{LeaseId, Rules, Settled, Start};
+use super::{LeaseId, Retry, Rules, Settled, Start};
 use crate::Time;
 use crate::queues::Verdict;
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub struct Push<P> {
     pub id: u128,
     /// What it says.
     pub payload: P,
+    /// What it says about its failures.
+    pub own: Retry,
 }
 
 /// What became of a message.
@@ -85,6 +87,8 @@ pub struct Message<P> {
     pub payload: P,
     /// When it was pushed.
     pub at: Time,
+    /// What it says about its failures.
+    pub own: Retry,
 }
 
 /// Where to look for messages.
@@ -186,6 +190,8 @@ pub struct Word {
     pub lease: Option<LeaseId>,
     /// What went wrong.
     pub error: Option<String>,
+    /// When it shall come again, if it does.
+    pub after: Option<Duration>,
 }
 
 /// One step of a transaction.

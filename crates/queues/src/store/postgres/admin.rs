@@ -1,17 +1,17 @@
 //! Making queues and looking at them.
 
+use super::limits::LOCK_QUEUE;
 use super::link::{Call, Fail, Link, Values};
-use super::names::{self, Queue, ages, kind_of, options_text, queue_columns};
-use super::rows::{micros, time, unsigned};
+use super::names::{self, QUEUE_COLUMNS, Queue, ages, kind_of, options_text, queue_columns};
+use super::rows::{level, time, unsigned};
 use super::write::{COUNTS, SumColumns, Sums};
 use super::{PostgresQueues, Shared};
 use crate::ids::PartitionId;
 use crate::options::QueueOptions;
 use crate::store::{
-    Configure, Configured, DEFAULT_PARTITION, DeadFilter, DeadLetter, DeadLetters, GroupInfo,
-    PartitionInfo, QueueDetail, QueueInfo, QueueSummary,
+    Configure, Configured, DEFAULT_PARTITION, GroupInfo, PartitionInfo, QueueDetail, QueueInfo,
+    QueueSummary,
 };
-use bytes::Bytes;
 use skep_store::StoreError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,8 +34,9 @@ const CHANGE: &str = concat!(
 const DEFAULT: &str = "
     INSERT INTO skep_queue_partitions (queue, name, tail, last_push, created_at)
     VALUES ($1, $2, 0, 0, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-    ON CONFLICT (queue, name) DO NOTHING RETURNING id";
-const FIND_DEFAULT: &str = "SELECT id FROM skep_queue_partitions WHERE queue = $1 AND name = $2";
+    ON CONFLICT (queue, name, level) DO NOTHING RETURNING id";
+const FIND_DEFAULT: &str = "
+    SELECT id FROM skep_queue_partitions WHERE queue = $1 AND name = $2 AND level = 0";
 const QUEUE: &str =
     concat!("SELECT ", queue_columns!(), " FROM skep_queues q WHERE q.name = $1 AND NOT q.deleted");
 macro_rules! summary {
@@ -62,7 +63,7 @@ const SUMMARIES: &str = concat!(
 );
 const SUMMARY: &str = concat!(summary!(), "WHERE q.name = $1 AND NOT q.deleted");
 const PARTITIONS: &str = "
-    SELECT id, name, tail, last_push, created_at FROM skep_queue_partitions
+    SELECT id, name, tail, last_push, created_at, level FROM skep_queue_partitions
     WHERE queue = $1 ORDER BY queue, id LIMIT $2";
 const GROUPS: &str = "
     SELECT g.name, g.created_at,
@@ -72,23 +73,6 @@ const GROUPS: &str = "
             WHERE l.grp = g.id AND l.lease IS NOT NULL
               AND l.lease_until > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
     FROM skep_queue_groups g WHERE g.queue = $1 AND NOT g.deleted ORDER BY g.name";
-macro_rules! dead {
-    () => {
-        "FROM skep_queue_dead d
-         JOIN skep_queues q ON q.id = d.queue AND NOT q.deleted
-         JOIN skep_queue_partitions p ON p.id = d.partition
-         WHERE ($1::text IS NULL OR q.name = $1) AND ($2::text IS NULL OR p.name = $2)
-           AND ($3::text IS NULL OR d.grp = $3) AND ($4::bigint IS NULL OR d.failed_at >= $4)
-           AND ($5::bigint IS NULL OR d.failed_at < $5) "
-    };
-}
-const DEAD: &str = concat!(
-    "SELECT q.name, p.name, p.id, d.grp, d.record, d.created_at, d.failed_at, d.failures, d.error ",
-    dead!(),
-    "ORDER BY d.id DESC LIMIT $6 OFFSET $7"
-);
-const DEAD_COUNT: &str = concat!("SELECT count(*) ", dead!());
-
 impl PostgresQueues {
     /// Makes a queue with its default partition, or changes one.
     pub async fn configure(&self, wish: Configure) -> Result<Configured, StoreError> {
@@ -98,9 +82,12 @@ impl PostgresQueues {
             let mut link = shared.links.link().await?;
             let configure = shared.configure(&mut link, &wish);
             let once = shared.links.postgres.limit(configure).await;
-            if let Some(done) = shared.links.end(link, once, &mut tries).await? {
-                return Ok(done);
+            let done = shared.links.end(link, once, &mut tries).await?;
+            let Some((before, queue, partition)) = done else { continue };
+            if before.limits != queue.limits {
+                shared.reset_limits(&queue).await?;
             }
+            return Ok(Configured { queue: queue.info.clone(), partition });
         }
     }
 
@@ -134,6 +121,7 @@ impl PostgresQueues {
         let partition = |row: &Row| PartitionInfo {
             id: PartitionId(row.get(0)),
             name: row.get::<_, &str>(1).into(),
+            level: level(row.get(5)),
             tail: unsigned(row.get(2)),
             last_push: Some(row.get::<_, i64>(3)).filter(|push| *push > 0).map(time),
             created_at: time(row.get(4)),
@@ -148,34 +136,6 @@ impl PostgresQueues {
         let groups = shared.ask(GROUPS, &[&id]).await?.iter().map(group).collect();
         let partitions = partitions.iter().map(partition).collect();
         Ok(Some(QueueDetail { summary, partitions, groups }))
-    }
-
-    /// Dead letters, newest first.
-    pub async fn dead_letters(&self, filter: DeadFilter) -> Result<DeadLetters, StoreError> {
-        let (queue, partition) = (filter.queue.as_deref(), filter.partition.as_deref());
-        let (from, to) = (filter.from.map(micros), filter.to.map(micros));
-        let (group, limit) = (filter.group.as_deref(), i64::from(filter.limit));
-        let offset = super::rows::signed(filter.offset);
-        let letters = self
-            .shared
-            .ask(DEAD, &[&queue, &partition, &group, &from, &to, &limit, &offset])
-            .await?;
-        let total = self.shared.ask(DEAD_COUNT, &[&queue, &partition, &group, &from, &to]).await?;
-        let letter = |row: &Row| DeadLetter {
-            queue: row.get::<_, &str>(0).into(),
-            partition: row.get::<_, &str>(1).into(),
-            partition_id: PartitionId(row.get(2)),
-            group: row.get::<_, &str>(3).into(),
-            record: Bytes::copy_from_slice(row.get(4)),
-            created_at: time(row.get(5)),
-            failed_at: time(row.get(6)),
-            failures: u32::try_from(row.get::<_, i64>(7)).unwrap_or(u32::MAX),
-            error: row.get::<_, Option<&str>>(8).map(Arc::from),
-        };
-        Ok(DeadLetters {
-            letters: letters.iter().map(letter).collect(),
-            total: total.first().map_or(0, |row| unsigned(row.get(0))),
-        })
     }
 }
 
@@ -196,20 +156,26 @@ impl Shared {
 
     fn summary(&self, row: &Row) -> (QueueSummary, i64) {
         let queue: Arc<Queue> = self.names.queue(row, 0);
-        let (pushed, removed): (i64, i64) = (row.get(7), row.get(8));
+        let column = |place: usize| row.get::<_, i64>(QUEUE_COLUMNS + place);
+        let (pushed, removed) = (column(1), column(2));
         let total = unsigned(pushed - removed);
-        let settled: i64 = row.get::<_, Option<i64>>(10).unwrap_or(0);
+        let settled: i64 = row.get::<_, Option<i64>>(QUEUE_COLUMNS + 4).unwrap_or(0);
         let summary = QueueSummary {
             queue: queue.info.clone(),
-            partitions: unsigned(row.get(6)),
+            partitions: unsigned(column(0)),
             total,
             pending: unsigned(pushed - settled).min(total),
-            dead: unsigned(row.get(9)),
+            dead: unsigned(column(3)),
         };
         (summary, pushed)
     }
 
-    async fn configure(&self, link: &mut Link, wish: &Configure) -> Result<Configured, Fail> {
+    /// The queue as it was and as it is, and its default partition.
+    async fn configure(
+        &self,
+        link: &mut Link,
+        wish: &Configure,
+    ) -> Result<(Arc<Queue>, Arc<Queue>, PartitionId), Fail> {
         let name = &*wish.name;
         let (namespace, task) = kind_of(name);
         let namespace = wish.namespace.as_deref().unwrap_or(namespace);
@@ -237,10 +203,15 @@ impl Shared {
         let partitions = i64::try_from(made.len()).unwrap_or(0);
         let sums = BTreeMap::from([(before.id, Sums { partitions, ..Sums::default() })]);
         let (slot, columns) = (self.slot(), SumColumns::of(&sums));
-        let counts = Call::Query(COUNTS, columns.values(&slot));
-        link.send(vec![counts, Call::Commit]).await?;
+        // Who claims with other limits than these has done so by then, or will see these.
+        let mut calls = Vec::new();
+        if before.limits.is_some() {
+            calls.push(Call::Query(LOCK_QUEUE, vec![&before.id]));
+        }
+        calls.extend([Call::Query(COUNTS, columns.values(&slot)), Call::Commit]);
+        link.send(calls).await?;
         let queue = changed.first().map(|row| self.names.queue(row, 0)).ok_or(Fail::Stale)?;
         names::learned(&self.names, &queue, partition);
-        Ok(Configured { queue: queue.info.clone(), partition: PartitionId(partition) })
+        Ok((before, queue, PartitionId(partition)))
     }
 }

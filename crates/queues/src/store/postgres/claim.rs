@@ -5,6 +5,7 @@
 //! transaction that first waits for the lock and keeps it, so that it is not overtaken again; if it
 //! had nothing to give any more, at more lanes. So "nothing" is true, and nobody spins.
 
+use super::browse::Head;
 use super::frontier::Which;
 use super::link::Fail;
 use super::pick::{Found, Taken};
@@ -12,12 +13,13 @@ use super::take::{Round, Want};
 use super::{PostgresQueues, Shared};
 use crate::bodies::BodyKey;
 use crate::ids::PartitionId;
-use crate::record::part;
+use crate::record::{Records, part_there};
 use crate::store::{
     Answer, ClaimJob, Claimed, ClaimedLane, Job, Nothing, Part, Target, Wake, WorkError,
 };
 use bytes::Bytes;
 use skep_policy::Time;
+use skep_policy::queues::Run;
 use skep_store::StoreError;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -35,7 +37,7 @@ pub(super) const ADVANCE_BY: i64 = 64;
 const SOON: Duration = Duration::from_millis(10);
 
 /// What came of a claim before its messages are read.
-enum Outcome {
+pub(super) enum Outcome {
     Some { lanes: Vec<Taken>, until: Time, now: Time },
     Nothing { why: Nothing, next_at: Option<Time>, now: Time },
 }
@@ -82,7 +84,9 @@ impl PostgresQueues {
             let (answer, _) = oneshot::channel();
             Job::Release { lease, answer }
         };
-        self.work(lost.into_iter().map(release).collect()).await
+        let mut wakes = self.work(lost.into_iter().map(release).collect()).await;
+        wakes.extend(self.run_errands().await);
+        wakes
     }
 }
 
@@ -92,15 +96,30 @@ impl Shared {
         let mut outcomes: Vec<Option<Outcome>> = Vec::new();
         outcomes.resize_with(wants.len(), || None);
         let ended = self.find(wants, &mut outcomes).await;
-        let mut bodies = Ok(HashMap::new());
+        self.hand_out(outcomes, ended).await
+    }
+
+    /// Reads what claims got, and answers each.
+    pub(super) async fn hand_out(
+        &self,
+        outcomes: Vec<Option<Outcome>>,
+        ended: Result<(), StoreError>,
+    ) -> Vec<Result<Claimed, WorkError>> {
+        let mut bodies = Ok(Messages::default());
         let keys = outcomes.iter().flatten().flat_map(keys_of).collect::<HashSet<_>>();
         if !keys.is_empty() {
-            // The lease is there by now, whatever comes of reading.
-            let unknown = |error: StoreError| StoreError::Unknown {
-                store: "postgres",
-                cause: format!("messages were claimed but could not be read: {error}"),
-            };
-            bodies = self.read_bodies(keys).await.map_err(unknown);
+            let whole = self.read_bodies(keys).await.map_err(unknown);
+            bodies = whole.map(|whole| Messages { whole, pieces: HashMap::new() });
+        }
+        if let Ok(found) = &mut bodies {
+            let cut: Vec<Head> =
+                outcomes.iter().flatten().flat_map(|one| cut_since(one, found)).collect();
+            if !cut.is_empty() {
+                match self.pieces(&cut).await {
+                    Ok(pieces) => found.pieces = pieces,
+                    Err(error) => bodies = Err(unknown(error)),
+                }
+            }
         }
         let answer = |outcome: Option<Outcome>| match (outcome, &bodies, &ended) {
             (None, _, Err(error)) | (Some(_), Err(error), _) => Err(error.clone().into()),
@@ -111,7 +130,7 @@ impl Shared {
     }
 
     /// Looks until every claim has something, or there is nothing for it.
-    async fn find(
+    pub(super) async fn find(
         &self,
         wants: &[Want<'_>],
         outcomes: &mut [Option<Outcome>],
@@ -162,8 +181,8 @@ impl Shared {
                         beyond.insert(group, queue);
                         None
                     }
-                    Found::NoLane { queue, group, partition, .. } => {
-                        lanes.insert((group, partition), queue);
+                    Found::NoLane { queue, group, partitions, .. } => {
+                        lanes.insert((group, partitions), queue);
                         None
                     }
                 };
@@ -172,8 +191,8 @@ impl Shared {
             wait = waits.iter().nth(rounds % waits.len().max(1)).copied();
             widen = if empty_ones { (widen * WIDEN_BY).min(WIDEN_MAX) } else { 1 };
             rounds += usize::from(wait.is_some() || empty_ones || !lanes.is_empty());
-            for ((group, partition), queue) in lanes {
-                self.make_lanes(&queue, group, Which::One(partition)).await?;
+            for ((group, partitions), queue) in lanes {
+                self.make_lanes(&queue, group, Which::These(partitions)).await?;
             }
             if !beyond.is_empty() {
                 for (group, queue) in beyond {
@@ -238,7 +257,43 @@ fn keys_of(outcome: &Outcome) -> Vec<(i64, u64)> {
     }
 }
 
-fn claimed(outcome: Outcome, bodies: &HashMap<BodyKey, Bytes>) -> Result<Claimed, WorkError> {
+/// The bytes of what was claimed.
+#[derive(Default)]
+struct Messages {
+    whole: HashMap<BodyKey, Bytes>,
+    /// Of segments that are not whole any more: what they are now.
+    pieces: HashMap<(i64, u64), Vec<(Run, Bytes)>>,
+}
+
+/// The lease is there by now, whatever comes of reading.
+fn unknown(error: StoreError) -> StoreError {
+    StoreError::Unknown {
+        store: "postgres",
+        cause: format!("messages were claimed but could not be read: {error}"),
+    }
+}
+
+/// Segments that do not have all that was claimed of them: something was taken out since.
+fn cut_since(outcome: &Outcome, messages: &Messages) -> Vec<Head> {
+    let Outcome::Some { lanes, .. } = outcome else { return Vec::new() };
+    let mut cut = Vec::new();
+    for taken in lanes {
+        for span in &taken.spans {
+            let body = messages.whole.get(&(PartitionId(taken.partition), span.run));
+            let needed = span.first - span.run + u64::from(span.count);
+            let needed = usize::try_from(needed).unwrap_or(usize::MAX);
+            let has_all = |body: &Bytes| Records::of(body).skip_bytes(needed).is_ok();
+            if !body.is_some_and(has_all) {
+                let count = u32::try_from(needed).unwrap_or(u32::MAX);
+                let run = Run { first: span.run, count, at: span.at };
+                cut.push(Head { queue: taken.queue.id, partition: taken.partition, run });
+            }
+        }
+    }
+    cut
+}
+
+fn claimed(outcome: Outcome, messages: &Messages) -> Result<Claimed, WorkError> {
     let (taken, until, now) = match outcome {
         Outcome::Some { lanes, until, now } => (lanes, until, now),
         Outcome::Nothing { why, next_at, now } => return Ok(empty(now, next_at, why)),
@@ -247,17 +302,36 @@ fn claimed(outcome: Outcome, bodies: &HashMap<BodyKey, Bytes>) -> Result<Claimed
     for one in taken {
         let mut parts = Vec::with_capacity(one.spans.len());
         for span in &one.spans {
-            // What retention has removed since it was claimed is simply missing.
-            let Some(body) = bodies.get(&(PartitionId(one.partition), span.run)) else { continue };
-            let skip = usize::try_from(span.first - span.run).unwrap_or(usize::MAX);
-            let records = part(body, skip, span.count as usize)?;
-            parts.push(Part { at: span.at, count: span.count, records });
+            let last = span.first + u64::from(span.count.max(1)) - 1;
+            let cut = messages.pieces.get(&(one.partition, span.run));
+            let whole = messages.whole.get(&(PartitionId(one.partition), span.run));
+            // What was removed since it was claimed is simply missing.
+            let pieces: Vec<(u64, u64, &Bytes)> = match cut {
+                Some(pieces) => {
+                    let rising = pieces.iter().rev();
+                    rising.map(|(run, body)| (run.first, run.last(), body)).collect()
+                }
+                None => whole.map(|body| (span.run, last, body)).into_iter().collect(),
+            };
+            for (first, end, body) in pieces {
+                let (from, to) = (span.first.max(first), last.min(end));
+                if to < from {
+                    continue;
+                }
+                let skip = usize::try_from(from - first).unwrap_or(usize::MAX);
+                let most = usize::try_from(to - from + 1).unwrap_or(usize::MAX);
+                let (records, count) = part_there(body, skip, most)?;
+                if count > 0 {
+                    parts.push(Part { at: span.at, count: count as u32, records });
+                }
+            }
         }
         let queue = one.queue.info.name.clone();
         lanes.push(ClaimedLane {
             queue,
             partition: one.name,
             id: PartitionId(one.partition),
+            level: one.level,
             parts,
         });
     }

@@ -25,6 +25,8 @@ const PAGE: i64 = 4_096;
 pub(super) struct Original {
     pub number: u64,
     pub at: Time,
+    /// Whether somebody took it out: it is known only to those who push it again.
+    pub deleted: bool,
     /// Its id and its transaction id; nothing if the message is too old to be kept. Then the print
     /// has to do.
     pub named: Option<(Uuid, String)>,
@@ -60,10 +62,10 @@ const LOAD: &str = "
     SELECT first, at, prints FROM skep_queue_segments
     WHERE partition = $1 AND first > $2 AND first < $3 ORDER BY first DESC LIMIT $4";
 const LOCATE: &str = "
-    SELECT w.partition, w.number, s.first, s.count, s.at
+    SELECT w.partition, w.number, s.first, s.count, s.at, s.deleted
     FROM unnest($1::bigint[], $2::bigint[]) AS w (partition, number)
     CROSS JOIN LATERAL (
-        SELECT first, count, at FROM skep_queue_segments
+        SELECT first, count, at, deleted FROM skep_queue_segments
         WHERE partition = w.partition AND first <= w.number ORDER BY first DESC LIMIT 1) s";
 const BODIES: &str = "
     SELECT s.partition, s.first, s.body
@@ -101,14 +103,16 @@ impl Shared {
             let count: i32 = row.get(3);
             if number < first + u64::try_from(count).unwrap_or(0) {
                 let partition: i64 = row.get(0);
-                places.insert((partition, number), (first, time(row.get(4))));
+                places.insert((partition, number), (first, time(row.get(4)), row.get(5)));
             }
         }
-        let keys = places.iter().map(|((partition, _), (first, _))| (*partition, *first));
+        let keys = places.iter().map(|((partition, _), (first, ..))| (*partition, *first));
         let bodies = self.bodies_of(link, keys.collect()).await?;
         let mut originals = Originals::new();
         for (search, print, number) in numbers {
-            let Some((first, at)) = places.get(&(search.partition, number)) else { continue };
+            let Some((first, at, deleted)) = places.get(&(search.partition, number)) else {
+                continue;
+            };
             if *at + search.window <= now {
                 continue;
             }
@@ -121,7 +125,7 @@ impl Shared {
                 let record = Records::of(record).next()?.ok()?;
                 Some((record.id, record.transaction.into_owned()))
             });
-            let original = Original { number, at: *at, named, record };
+            let original = Original { number, at: *at, deleted: *deleted, named, record };
             originals.insert((search.partition, print), original);
         }
         Ok(originals)

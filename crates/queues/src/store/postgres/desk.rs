@@ -2,8 +2,11 @@
 //! every job of it has been decided.
 
 use super::dedup::Originals;
+use super::jobs::place_of;
+use super::later::{Apart, Later, Waiting, named};
 use super::names::{Made, Place, Queue};
 use super::rows::Held;
+use super::takes::Rows;
 use crate::bodies::BodyKey;
 use crate::ids::PartitionId;
 use crate::record::{Records, part};
@@ -11,7 +14,7 @@ use crate::store::{
     ItemSettled, NewMessage, NotDone, Pushed, SettleItem, Step, StepDone, TransactionJob, WorkError,
 };
 use bytes::Bytes;
-use skep_policy::queues::{Ask, LeaseId, Refusal, Run, Settled};
+use skep_policy::queues::{Ask, LeaseId, Refusal, Retry, Run, Settled, Verdict};
 use skep_policy::{SeededChance, Time};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -70,13 +73,19 @@ pub(super) struct Desk {
     pub by_group: HashMap<(i64, Arc<str>), LaneKey>,
     pub runs: HashMap<LaneKey, Vec<Run>>,
     pub bodies: HashMap<BodyKey, Bytes>,
-    /// The numbers behind transaction ids, by lane.
-    pub numbers: HashMap<LaneKey, HashMap<Arc<str>, u64>>,
+    /// The numbers behind transaction ids, by lane; rising, where several have the same.
+    pub numbers: HashMap<LaneKey, HashMap<Arc<str>, Vec<u64>>>,
     /// Records of those messages among them that are not leased, by partition and number.
     pub loose: HashMap<(i64, u64), (Bytes, Time)>,
     pub originals: Originals,
     pub rooms: HashMap<i64, Room>,
     pub dead: Vec<Dead>,
+    /// Messages to be kept apart until their time has come.
+    pub later: Apart,
+    /// What waits in a partition with a print.
+    pub waiting: HashMap<(i64, u64), Vec<Waiting>>,
+    /// What transactions use up.
+    pub rows: Rows,
     pub chance: SeededChance,
 }
 
@@ -99,17 +108,14 @@ impl Shelf {
     }
 }
 
-/// The transaction id in a record's bytes.
-fn transaction_of(record: &[u8]) -> Option<String> {
-    Some(Records::of(record).next()?.ok()?.transaction.into_owned())
-}
-
 impl Desk {
-    /// Takes messages in, all or none.
+    /// Takes messages in, all or none. Of some queues so many waiting ones are taken away with it.
     pub(super) fn push<'message>(
         &mut self,
         messages: impl Iterator<Item = &'message NewMessage>,
+        taken: &BTreeMap<i64, u64>,
     ) -> Result<Vec<Pushed>, WorkError> {
+        let later = self.later.all().len();
         let mut lengths: BTreeMap<i64, usize> = BTreeMap::new();
         let mut added: BTreeMap<i64, u64> = BTreeMap::new();
         let mut answers = Vec::new();
@@ -123,8 +129,9 @@ impl Desk {
                 }
             }
         }
-        let refused = refused.or_else(|| self.too_many(&added));
+        let refused = refused.or_else(|| self.too_many(&added, taken));
         if let Some(error) = refused {
+            self.later.truncate(later);
             for (partition, length) in lengths {
                 if let Some(shelf) = self.shelves.get_mut(&partition) {
                     shelf.forget_from(length);
@@ -135,6 +142,11 @@ impl Desk {
         for (queue, count) in added {
             if let Some(room) = self.rooms.get_mut(&queue) {
                 room.waiting += count;
+            }
+        }
+        for (queue, count) in taken {
+            if let Some(room) = self.rooms.get_mut(queue) {
+                room.waiting = room.waiting.saturating_sub(*count);
             }
         }
         Ok(answers)
@@ -150,48 +162,68 @@ impl Desk {
             store: "postgres",
             cause: format!("the queue {} was just deleted", message.queue),
         };
-        let place = (message.queue.clone(), message.partition.clone());
-        let id = self.places.get(&place).map(|ids| ids.1).ok_or_else(gone)?;
-        let shelf = self.shelves.get_mut(&id).ok_or_else(gone)?;
+        let id = self.places.get(&place_of(message)).map(|ids| ids.1).ok_or_else(gone)?;
+        let shelf = self.shelves.get(&id).ok_or_else(gone)?;
         let options = &shelf.queue.info.options;
         if message.encrypted != options.encryption_enabled {
             return Err(WorkError::Encryption { queue: message.queue.clone() });
         }
         let partition = PartitionId(id);
-        let window = options.dedup_window();
-        if !window.is_zero() {
-            let original = self.originals.get(&(id, message.print));
-            let twins = shelf.prints.get(&message.print).filter(|twins| !twins.is_empty());
-            if original.is_some() || twins.is_some() {
-                let own = transaction_of(&message.record).unwrap_or_default();
-                if let Some(original) = original.filter(|original| original.is(&own)) {
-                    let id = original.named.as_ref().map_or(message.id, |named| named.0);
-                    return Ok(Pushed { id, partition, duplicate: true });
-                }
-                let same = |place: &&usize| {
-                    let twin = shelf.new.get(**place);
-                    twin.and_then(|twin| transaction_of(&twin.record)).as_ref() == Some(&own)
-                };
-                if let Some(place) = twins.and_then(|twins| twins.iter().find(same)) {
-                    return Ok(Pushed { id: shelf.new[*place].id, partition, duplicate: true });
-                }
-            }
+        let due = message.due.filter(|due| *due > self.now);
+        if let Some(id) = self.known(id, shelf, message, due.is_some()).filter(|_| !message.again) {
+            return Ok(Pushed { id, partition, duplicate: true });
         }
-        let length = shelf.new.len();
-        lengths.entry(id).or_insert(length);
-        *added.entry(shelf.queue.id).or_default() += 1;
-        shelf.prints.entry(message.print).or_default().push(length);
         let (print, record) = (message.print, message.record.clone());
-        shelf.new.push(Fresh { id: message.id, print, record });
+        let queue = shelf.queue.id;
+        *added.entry(queue).or_default() += 1;
+        if let Some(due) = due {
+            self.later.push(Later { queue, partition: id, due, id: message.id, print, record });
+        } else if let Some(shelf) = self.shelves.get_mut(&id) {
+            let length = shelf.new.len();
+            lengths.entry(id).or_insert(length);
+            shelf.prints.entry(print).or_default().push(length);
+            shelf.new.push(Fresh { id: message.id, print, record });
+        }
         Ok(Pushed { id: message.id, partition, duplicate: false })
     }
 
-    fn too_many(&self, added: &BTreeMap<i64, u64>) -> Option<WorkError> {
+    /// The id of the message that came before with the same transaction id; the last, if several
+    /// did.
+    fn known(&self, id: i64, shelf: &Shelf, message: &NewMessage, waits: bool) -> Option<Uuid> {
+        let place = (id, message.print);
+        let known = !shelf.queue.info.options.dedup_window().is_zero();
+        let original = self.originals.get(&place).filter(|_| known);
+        let twins = shelf.prints.get(&message.print).filter(|twins| known && !twins.is_empty());
+        let waiting = self.waiting.get(&place).filter(|_| waits);
+        let mut beside = self.later.like(place).filter(|_| waits).peekable();
+        if original.is_none() && twins.is_none() && waiting.is_none() && beside.peek().is_none() {
+            return None;
+        }
+        let own = named(&message.record).map(|named| named.1).unwrap_or_default();
+        let same = |record: &[u8]| named(record).is_some_and(|named| named.1 == own);
+        let mut twins = twins.into_iter().flatten().rev().filter_map(|place| shelf.new.get(*place));
+        let mut twin = || twins.find(|twin| same(&twin.record)).map(|twin| twin.id);
+        let stays = |one: &&Waiting| one.2 == own && !self.rows.takes_later(one.0);
+        let waits = || waiting.into_iter().flatten().find(stays).map(|one| one.1);
+        let waits_beside = || beside.find(|one| same(&one.record)).map(|one| one.id);
+        let original = || {
+            let original = original.filter(|original| original.is(&own))?;
+            Some(original.named.as_ref().map_or(message.id, |named| named.0))
+        };
+        twin().or_else(original).or_else(waits).or_else(waits_beside)
+    }
+
+    fn too_many(
+        &self,
+        added: &BTreeMap<i64, u64>,
+        taken: &BTreeMap<i64, u64>,
+    ) -> Option<WorkError> {
         added.iter().find_map(|(queue, count)| {
             let room = self.rooms.get(queue)?;
+            let more = count.saturating_sub(taken.get(queue).copied().unwrap_or(0));
             let of_it = |shelf: &&Shelf| shelf.queue.id == *queue;
             let name = self.shelves.values().find(of_it)?.queue.info.name.clone();
-            (room.waiting + count > room.max).then_some(WorkError::Full {
+            (more > 0 && room.waiting + more > room.max).then_some(WorkError::Full {
                 queue: name,
                 waiting: room.waiting,
                 max_size: room.max,
@@ -228,25 +260,34 @@ impl Desk {
                 continue;
             };
             let numbers = self.numbers.get(&key);
+            let runs = self.runs.get(&key).map(Vec::as_slice).unwrap_or_default();
+            let record = |number: u64| {
+                let loose = || self.loose.get(&(key.0, number)).cloned();
+                record_of(&self.bodies, key.0, runs, number).or_else(loose)
+            };
+            let mut words: HashMap<&str, usize> = HashMap::new();
+            let cursor = held.lane.cursor;
             let asks: Vec<Ask> = places
                 .iter()
                 .map(|place| {
                     let (_, item, lease) = &items[*place];
-                    let number =
-                        numbers.and_then(|numbers| numbers.get(&item.transaction)).copied();
-                    Ask { number, verdict: item.verdict, lease: *lease }
+                    let numbers = numbers.and_then(|numbers| numbers.get(&item.transaction));
+                    let word = words.entry(&item.transaction).or_default();
+                    let number = numbers.and_then(|numbers| nth_after(numbers, cursor, *word));
+                    *word += 1;
+                    let fails = number.filter(|_| item.verdict == Verdict::Failed);
+                    let own = fails.and_then(&record).and_then(|one| own(&one.0));
+                    let (verdict, lease, after) = (item.verdict, *lease, item.after);
+                    Ask { number, verdict, lease, own: own.unwrap_or_default(), after }
                 })
                 .collect();
             let settled = held.lane.settle(self.now, &shelf.queue.rules, &asks, &mut self.chance);
             for ((place, settled), ask) in places.into_iter().zip(settled).zip(asks) {
                 answers[place].settled = settled;
                 if let (Settled::Dead { failures, .. }, Some(number)) = (settled, ask.number) {
-                    let runs = self.runs.get(&key).map(Vec::as_slice).unwrap_or_default();
                     let (group, item, _) = items[place];
-                    let leased = record_of(&self.bodies, key.0, runs, number);
-                    let loose = || self.loose.get(&(key.0, number)).cloned();
                     // One that was removed meanwhile has nothing to copy.
-                    let Some((record, created_at)) = leased.or_else(loose) else { continue };
+                    let Some((record, created_at)) = record(number) else { continue };
                     self.dead.push(Dead {
                         queue: shelf.queue.id,
                         partition: key.0,
@@ -272,7 +313,11 @@ impl Desk {
             let mut lanes = desk.lanes.values();
             lanes.any(|held| held.lane.live_lease(now).is_some_and(|lease| lease.id == id))
         };
+        if let Err(place) = self.rows.take(&job.takes) {
+            return Ok(Err(NotDone::Gone(place)));
+        }
         if let Some(lost) = job.required.iter().find(|id| !holds(self, **id)) {
+            self.rows.give_back(&job.takes);
             return Ok(Err(NotDone::Lease(*lost)));
         }
         let mut items = Vec::new();
@@ -298,17 +343,18 @@ impl Desk {
             refused.filter(|(settled, _)| matches!(settled.settled, Settled::Refused(_)));
         if let Some((settled, place)) = refused.next() {
             let why = NotDone::Step(*place, settled.clone());
-            self.restore(lanes, dead);
+            self.restore(job, lanes, dead);
             return Ok(Err(why));
         }
         let pushes = job.steps.iter().filter_map(|step| match step {
             Step::Push(message) => Some(message),
             Step::Settle { .. } => None,
         });
-        let pushed = match self.push(pushes) {
+        let taken = self.rows.of_queues(&job.takes);
+        let pushed = match self.push(pushes, &taken) {
             Ok(pushed) => pushed,
             Err(error) => {
-                self.restore(lanes, dead);
+                self.restore(job, lanes, dead);
                 return Err(error);
             }
         };
@@ -320,7 +366,8 @@ impl Desk {
         Ok(Ok(done.collect()))
     }
 
-    fn restore(&mut self, lanes: Vec<Held>, dead: usize) {
+    fn restore(&mut self, job: &TransactionJob, lanes: Vec<Held>, dead: usize) {
+        self.rows.give_back(&job.takes);
         self.lanes.extend(lanes.into_iter().map(|held| (held.key(), held)));
         self.dead.truncate(dead);
     }
@@ -337,10 +384,28 @@ impl Desk {
         job.required.contains(&lease.id).then_some(lease.id)
     }
 
+    /// Whether something is to be kept in or for a partition.
+    pub(super) fn is_used(&self, partition: i64) -> bool {
+        let shelf = self.shelves.get(&partition);
+        shelf.is_some_and(|shelf| !shelf.new.is_empty()) || self.later.has(partition)
+    }
+
     /// Changes every lane that a lease holds and tells how many.
     pub(super) fn each_leased(&mut self, mut change: impl FnMut(&mut Held) -> bool) -> usize {
         self.lanes.values_mut().filter_map(|held| change(held).then_some(())).count()
     }
+}
+
+/// Of messages with one transaction id, the one that the n-th word about it is for: the n-th that
+/// is not settled, or the last.
+fn nth_after(numbers: &[u64], cursor: u64, word: usize) -> Option<u64> {
+    let mut open = numbers.iter().filter(|number| **number > cursor);
+    open.nth(word).or_else(|| numbers.last()).copied()
+}
+
+/// What a message says about its failures.
+fn own(record: &[u8]) -> Option<Retry> {
+    Some(Records::of(record).next()?.ok()?.wishes.retry())
 }
 
 /// A copy of a message's record, and when it was pushed.

@@ -6,7 +6,7 @@
 use super::Shared;
 use super::link::{Call, Fail, Link};
 use super::names::Queue;
-use super::rows::{LaneColumns, micros, signed, time, unsigned};
+use super::rows::{Keys, LaneColumns, micros, signed, time, unsigned};
 use skep_policy::Time;
 use skep_policy::queues::Lane;
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use std::collections::HashMap;
 pub(super) enum Which {
     /// The next so many behind the group's frontier, which moves on.
     Next(i64),
-    /// This one, wherever the frontier is.
-    One(i64),
+    /// These, wherever the frontier is.
+    These(Vec<i64>),
 }
 
 struct Place {
@@ -33,9 +33,9 @@ const LOCK_NEXT: &str = "
     WHERE queue = $1
       AND id > (SELECT g.frontier FROM skep_queue_groups g WHERE g.id = $2 AND NOT g.deleted)
     ORDER BY queue, id LIMIT $3 FOR UPDATE";
-const LOCK_ONE: &str = "
+const LOCK_THESE: &str = "
     SELECT id, tail, last_push, created_at FROM skep_queue_partitions
-    WHERE queue = $1 AND id = $2 FOR UPDATE";
+    WHERE queue = $1 AND id = ANY($2) ORDER BY id FOR UPDATE";
 const LOCK_GROUP: &str = "
     SELECT start, frontier, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
     FROM skep_queue_groups WHERE id = $1 AND NOT deleted FOR UPDATE";
@@ -58,14 +58,15 @@ const INSERT: &str = "
     WITH made AS (
         INSERT INTO skep_queue_lanes
             (partition, grp, cursor, ready_at, lease, lease_until, lease_through, ended, failures,
-             failed_through, not_before)
+             failed_through, not_before, leased_key, blocked_key)
         SELECT * FROM unnest(
             $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], $6::bigint[],
-            $7::bigint[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[])
+            $7::bigint[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[],
+            $12::text[], $13::text[])
         ON CONFLICT (partition, grp) DO NOTHING
         RETURNING grp, cursor)
     INSERT INTO skep_queue_group_counts AS c (grp, slot, settled)
-    SELECT grp, $12, sum(cursor) FROM made GROUP BY grp
+    SELECT grp, $14, sum(cursor) FROM made GROUP BY grp
     ON CONFLICT (grp, slot) DO UPDATE SET settled = c.settled + excluded.settled";
 const MOVE: &str = "UPDATE skep_queue_groups SET frontier = greatest(frontier, $2) WHERE id = $1";
 
@@ -98,7 +99,7 @@ impl Shared {
     ) -> Result<usize, Fail> {
         let lock = match which {
             Which::Next(count) => Call::Query(LOCK_NEXT, vec![&queue.id, &group, count]),
-            Which::One(id) => Call::Query(LOCK_ONE, vec![&queue.id, id]),
+            Which::These(ids) => Call::Query(LOCK_THESE, vec![&queue.id, ids]),
         };
         let lock_group = Call::Query(LOCK_GROUP, vec![&group]);
         let answers = link.send(vec![Call::Begin, lock, lock_group]).await?;
@@ -127,7 +128,8 @@ impl Shared {
         let ready = self.ready(link, queue, now, &places).await?;
         let mut lanes = LaneColumns::default();
         for (place, ready) in places.iter().zip(ready) {
-            lanes.push(place.id, group, &Lane::beginning_after(place.cursor), ready);
+            let lane = Lane::beginning_after(place.cursor);
+            lanes.push(place.id, group, &lane, ready, &Keys::default());
         }
         let last = places.last().map_or(0, |place| place.id);
         let slot = self.slot();

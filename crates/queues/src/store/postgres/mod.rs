@@ -6,18 +6,35 @@
 //! database's.
 
 mod admin;
+mod blocked;
+mod browse;
 mod claim;
+mod dead;
 mod dedup;
 mod desk;
 mod frontier;
+mod groups;
+mod jobs;
+mod later;
+mod levels;
+mod limits;
 mod link;
+mod lookup;
 mod matching;
 mod moves;
 mod names;
+mod partitions;
 mod pick;
+mod redrives;
+mod remove;
 mod rows;
+mod schedules;
+mod stats;
+mod switches;
 mod take;
+mod takes;
 mod tidy;
+mod traces;
 mod work;
 mod write;
 
@@ -55,6 +72,7 @@ struct Shared {
     bodies: Bodies,
     turn: AtomicU32,
     rounds: Mutex<tidy::Rounds>,
+    errands: Mutex<blocked::Errands>,
 }
 
 impl Shared {
@@ -85,6 +103,7 @@ impl PostgresQueues {
             bodies: Bodies::new(options.cache_bytes),
             turn: AtomicU32::new(uuid::Uuid::new_v4().as_fields().0),
             rounds: Mutex::default(),
+            errands: Mutex::default(),
         };
         PostgresQueues { shared: Arc::new(shared) }
     }
@@ -102,11 +121,12 @@ impl PostgresQueues {
                 Job::Settle { .. } | Job::Extend { .. } | Job::Release { .. } => settles.push(job),
             }
         }
+        // Large futures: whoever calls this should not have to carry four of them about.
         let (mut wakes, settled, transacted, claimed) = tokio::join!(
-            self.work(pushes),
-            self.work(settles),
-            self.work(mixed),
-            self.claims(claims)
+            Box::pin(self.work(pushes)),
+            Box::pin(self.work(settles)),
+            Box::pin(self.work(mixed)),
+            Box::pin(self.claims(claims))
         );
         wakes.extend(settled);
         wakes.extend(transacted);

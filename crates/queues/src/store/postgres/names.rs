@@ -9,8 +9,8 @@ use super::rows::time;
 use crate::ids::QueueId;
 use crate::options::QueueOptions;
 use crate::store::QueueInfo;
-use skep_policy::queues::Rules;
-use std::collections::{BTreeSet, HashMap};
+use skep_policy::queues::{Limits, Rules};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_postgres::Row;
 
@@ -23,6 +23,10 @@ pub(super) struct Queue {
     pub id: i64,
     pub info: QueueInfo,
     pub rules: Rules,
+    /// What a group may have of it, if that is limited.
+    pub limits: Option<Limits>,
+    /// Bit n: it has partitions of level n. Level 0 is not told.
+    pub levels: i32,
     /// The options as they are kept, to see whether they have changed.
     text: String,
 }
@@ -30,22 +34,27 @@ pub(super) struct Queue {
 /// The columns of [`Names::queue`].
 macro_rules! queue_columns {
     () => {
-        "q.id, q.name, q.namespace, q.task, q.options, q.created_at"
+        "q.id, q.name, q.namespace, q.task, q.options, q.created_at, q.cleared_at, q.levels"
     };
 }
 pub(super) use queue_columns;
+/// How many they are.
+pub(super) const QUEUE_COLUMNS: usize = 8;
 
 #[derive(Default)]
 pub(super) struct Names {
     inner: Mutex<Inner>,
 }
 
+/// The levels of a partition, with their numbers.
+type Levels = Vec<(u8, i64)>;
+
 #[derive(Default)]
 struct Inner {
     queues: HashMap<i64, Arc<Queue>>,
     by_name: HashMap<Arc<str>, i64>,
     /// By queue and name.
-    partitions: HashMap<i64, HashMap<Arc<str>, i64>>,
+    partitions: HashMap<i64, HashMap<Arc<str>, Levels>>,
     groups: HashMap<i64, HashMap<Arc<str>, i64>>,
     remembered: usize,
 }
@@ -55,22 +64,27 @@ impl Names {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A queue's row, from six columns.
+    /// A queue's row, from [`QUEUE_COLUMNS`].
     pub(super) fn queue(&self, row: &Row, column: usize) -> Arc<Queue> {
         let (id, text): (i64, &str) = (row.get(column), row.get(column + 4));
         let (namespace, task): (&str, &str) = (row.get(column + 2), row.get(column + 3));
+        let (floor, levels) = (time(row.get(column + 6)), row.get(column + 7));
         let mut inner = self.inner();
         if let Some(queue) = inner.queues.get(&id) {
             let info = &queue.info;
-            if queue.text == text && &*info.namespace == namespace && &*info.task == task {
+            let same = queue.text == text && &*info.namespace == namespace && &*info.task == task;
+            if same && queue.rules.floor == floor && queue.levels == levels {
                 return queue.clone();
             }
         }
         let options: QueueOptions = serde_json::from_str(text).unwrap_or_default();
+        let limits = options.limits();
         let name: Arc<str> = row.get::<_, &str>(column + 1).into();
         let queue = Arc::new(Queue {
             id,
-            rules: options.rules(),
+            rules: Rules { floor, ..options.rules() },
+            limits: limits.any().then_some(limits),
+            levels,
             info: QueueInfo {
                 id: QueueId(id),
                 name: name.clone(),
@@ -92,18 +106,28 @@ impl Names {
         self.inner().queues.get(&id).cloned()
     }
 
-    /// The partition of these names, with its queue.
-    pub(super) fn partition(&self, queue: &str, partition: &str) -> Option<(i64, i64)> {
+    /// A queue that was seen before, by its name.
+    pub(super) fn seen_as(&self, name: &str) -> Option<Arc<Queue>> {
         let inner = self.inner();
-        let queue = *inner.by_name.get(queue)?;
-        Some((queue, *inner.partitions.get(&queue)?.get(partition)?))
+        inner.queues.get(inner.by_name.get(name)?).cloned()
     }
 
-    pub(super) fn learn_partition(&self, queue: (i64, &Arc<str>), name: &Arc<str>, id: i64) {
+    /// The partition of this place, with its queue.
+    pub(super) fn partition(&self, place: &Place) -> Option<(i64, i64)> {
+        let inner = self.inner();
+        let queue = *inner.by_name.get(&place.0)?;
+        let levels = inner.partitions.get(&queue)?.get(&place.1)?;
+        Some((queue, levels.iter().find(|one| one.0 == place.2)?.1))
+    }
+
+    pub(super) fn learn_partition(&self, queue: i64, place: &Place, id: i64) {
         let mut inner = self.inner();
         inner.make_room();
-        inner.by_name.insert(queue.1.clone(), queue.0);
-        inner.partitions.entry(queue.0).or_default().insert(name.clone(), id);
+        inner.by_name.insert(place.0.clone(), queue);
+        let names = inner.partitions.entry(queue).or_default();
+        let levels = names.entry(place.1.clone()).or_default();
+        levels.retain(|one| one.0 != place.2);
+        levels.push((place.2, id));
     }
 
     pub(super) fn learn_queue(&self, name: &Arc<str>, id: i64) {
@@ -148,17 +172,18 @@ impl Inner {
     }
 }
 
-/// Names of a queue and a partition.
-pub(super) type Place = (Arc<str>, Arc<str>);
+/// Names of a queue and a partition, and the partition's level.
+pub(super) type Place = (Arc<str>, Arc<str>, u8);
 
 pub(super) const FIND: &str = "
     SELECT w.n, q.id, p.id
-    FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (queue, partition, n)
+    FROM unnest($1::text[], $2::text[], $3::smallint[]) WITH ORDINALITY
+        AS w (queue, partition, level, n)
     CROSS JOIN LATERAL (
         SELECT id FROM skep_queues WHERE name = w.queue AND NOT deleted LIMIT 1) q
     LEFT JOIN LATERAL (
         SELECT id FROM skep_queue_partitions
-        WHERE queue = q.id AND name = w.partition LIMIT 1) p ON TRUE";
+        WHERE queue = q.id AND name = w.partition AND level = w.level LIMIT 1) p ON TRUE";
 
 /// The partitions of these names that there are: queue and partition.
 pub(super) async fn find(
@@ -169,7 +194,7 @@ pub(super) async fn find(
     let mut found = HashMap::with_capacity(places.len());
     let mut unknown = Vec::new();
     for place in places {
-        match names.partition(&place.0, &place.1) {
+        match names.partition(place) {
             Some(ids) => drop(found.insert(place.clone(), ids)),
             None => unknown.push(place),
         }
@@ -179,11 +204,12 @@ pub(super) async fn find(
     }
     let queues: Vec<&str> = unknown.iter().map(|place| &*place.0).collect();
     let partitions: Vec<&str> = unknown.iter().map(|place| &*place.1).collect();
-    for row in link.ask(FIND, vec![&queues, &partitions]).await? {
+    let levels: Vec<i16> = unknown.iter().map(|place| i16::from(place.2)).collect();
+    for row in link.ask(FIND, vec![&queues, &partitions, &levels]).await? {
         let place = usize::try_from(row.get::<_, i64>(0) - 1).ok().and_then(|n| unknown.get(n));
         if let (Some(place), Some(id)) = (place, row.get::<_, Option<i64>>(2)) {
             let queue: i64 = row.get(1);
-            names.learn_partition((queue, &place.0), &place.1, id);
+            names.learn_partition(queue, place, id);
             found.insert((*place).clone(), (queue, id));
         }
     }
@@ -213,15 +239,22 @@ const LOCK_QUEUES: &str = "
     SELECT id, name FROM skep_queues WHERE name = ANY($1) AND NOT deleted
     ORDER BY id FOR UPDATE";
 const MAKE_PARTITIONS: &str = "
-    INSERT INTO skep_queue_partitions (queue, name, tail, last_push, created_at)
-    SELECT w.queue, w.name, 0, 0, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-    FROM unnest($1::bigint[], $2::text[]) AS w (queue, name)
-    ON CONFLICT (queue, name) DO NOTHING
-    RETURNING id, queue, name";
+    INSERT INTO skep_queue_partitions (queue, name, level, tail, last_push, created_at)
+    SELECT w.queue, w.name, w.level, 0, 0,
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    FROM unnest($1::bigint[], $2::text[], $3::smallint[]) AS w (queue, name, level)
+    ON CONFLICT (queue, name, level) DO NOTHING
+    RETURNING id, queue, level";
 const FIND_PARTITIONS: &str = "
-    SELECT p.id, p.queue, p.name
-    FROM unnest($1::bigint[], $2::text[]) AS w (queue, name)
-    JOIN skep_queue_partitions p ON p.queue = w.queue AND p.name = w.name";
+    SELECT p.id, p.queue, p.name, p.level
+    FROM unnest($1::bigint[], $2::text[], $3::smallint[]) AS w (queue, name, level)
+    JOIN skep_queue_partitions p
+        ON p.queue = w.queue AND p.name = w.name AND p.level = w.level";
+/// Tells of levels that a queue had not; its row is locked.
+const LEARN_LEVELS: &str = "
+    UPDATE skep_queues q SET levels = q.levels | w.bits
+    FROM unnest($1::bigint[], $2::integer[]) AS w (queue, bits)
+    WHERE q.id = w.queue AND q.levels & w.bits <> w.bits";
 
 /// What a transaction has made so far, to be taken away again if nothing needs it.
 #[derive(Debug, Default)]
@@ -259,14 +292,24 @@ pub(super) async fn make(
         .collect::<Result<_, _>>()?;
     let queues: Vec<i64> = wanted.iter().map(|one| one.1).collect();
     let partitions: Vec<&str> = wanted.iter().map(|one| &*one.0.1).collect();
-    let new = link.ask(MAKE_PARTITIONS, vec![&queues, &partitions]).await?;
+    let levels: Vec<i16> = wanted.iter().map(|one| i16::from(one.0.2)).collect();
+    let new = link.ask(MAKE_PARTITIONS, vec![&queues, &partitions, &levels]).await?;
     made.partitions = new.iter().map(|row| (row.get(0), row.get(1))).collect();
-    let mut rows: HashMap<(i64, String), i64> = HashMap::new();
-    for row in link.ask(FIND_PARTITIONS, vec![&queues, &partitions]).await? {
-        rows.insert((row.get(1), row.get(2)), row.get(0));
+    let mut bits: BTreeMap<i64, i32> = BTreeMap::new();
+    for row in new.iter().filter(|row| row.get::<_, i16>(2) > 0) {
+        *bits.entry(row.get(1)).or_default() |= 1 << row.get::<_, i16>(2);
+    }
+    if !bits.is_empty() {
+        let (ids, bits): (Vec<i64>, Vec<i32>) = bits.into_iter().unzip();
+        link.ask(LEARN_LEVELS, vec![&ids, &bits]).await?;
+    }
+    let mut rows: HashMap<(i64, String, i16), i64> = HashMap::new();
+    for row in link.ask(FIND_PARTITIONS, vec![&queues, &partitions, &levels]).await? {
+        rows.insert((row.get(1), row.get(2), row.get(3)), row.get(0));
     }
     for (place, queue) in wanted {
-        let id = rows.get(&(queue, place.1.to_string())).ok_or(Fail::Stale)?;
+        let row = (queue, place.1.to_string(), i16::from(place.2));
+        let id = rows.get(&row).ok_or(Fail::Stale)?;
         found.insert(place.clone(), (queue, *id));
     }
     Ok(made)
@@ -278,6 +321,6 @@ pub(super) fn options_text(options: &QueueOptions) -> String {
 
 /// Remembers a queue that was configured, with its default partition.
 pub(super) fn learned(names: &Names, queue: &Queue, partition: i64) {
-    let default: Arc<str> = crate::store::DEFAULT_PARTITION.into();
-    names.learn_partition((queue.id, &queue.info.name), &default, partition);
+    let place = (queue.info.name.clone(), crate::store::DEFAULT_PARTITION.into(), 0);
+    names.learn_partition(queue.id, &place, partition);
 }

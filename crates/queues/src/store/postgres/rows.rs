@@ -4,6 +4,7 @@ use bytes::{BufMut, BytesMut};
 use skep_policy::Time;
 use skep_policy::queues::{Lane, Lease, LeaseId, Rules, Run};
 use std::error::Error;
+use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
@@ -23,6 +24,11 @@ pub(super) fn signed(number: u64) -> i64 {
 
 pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
+}
+
+/// Of a level as it is kept.
+pub(super) fn level(level: i16) -> u8 {
+    u8::try_from(level).unwrap_or(0)
 }
 
 /// A lease's id as a `uuid`.
@@ -59,19 +65,30 @@ pub(super) struct Held {
     pub group: i64,
     pub lane: Lane,
     pub ready_at: Option<Time>,
-    before: (Lane, Option<Time>),
+    pub keys: Keys,
+    before: (Lane, Option<Time>, Keys),
+}
+
+/// What a lane of a queue with limits counts for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Keys {
+    /// It is leased, and what its lease has not settled counts for this key. One whose lease has
+    /// run out counts until somebody has locked it.
+    pub leased: Option<Arc<str>>,
+    /// It has something to give, but its key has as much as it may.
+    pub blocked: Option<Arc<str>>,
 }
 
 /// The columns of [`Held::read`].
 macro_rules! lane_columns {
     () => {
         "l.partition, l.grp, l.cursor, l.ready_at, l.lease, l.lease_until, l.lease_through,
-         l.ended, l.failures, l.failed_through, l.not_before"
+         l.ended, l.failures, l.failed_through, l.not_before, l.leased_key, l.blocked_key"
     };
 }
 pub(super) use lane_columns;
 /// How many they are.
-pub(super) const LANE_COLUMNS: usize = 11;
+pub(super) const LANE_COLUMNS: usize = 13;
 
 impl Held {
     pub(super) fn read(row: &Row) -> Self {
@@ -91,7 +108,10 @@ impl Held {
         };
         let ready_at = row.get::<_, Option<i64>>(3).map(time);
         let (partition, group) = (row.get(0), row.get(1));
-        Held { partition, group, lane, ready_at, before: (lane, ready_at) }
+        let key = |column: usize| row.get::<_, Option<&str>>(column).map(Arc::from);
+        let keys = Keys { leased: key(11), blocked: key(12) };
+        let before = (lane, ready_at, keys.clone());
+        Held { partition, group, lane, ready_at, keys, before }
     }
 
     pub(super) fn key(&self) -> (i64, i64) {
@@ -99,7 +119,19 @@ impl Held {
     }
 
     pub(super) fn changed(&self) -> bool {
-        self.before != (self.lane, self.ready_at)
+        let (lane, ready_at, keys) = &self.before;
+        (*lane, *ready_at) != (self.lane, self.ready_at) || *keys != self.keys
+    }
+
+    /// The key it counted for when it was read, and by how much less it counts now; or will sooner
+    /// than it was thought.
+    pub(super) fn freed(&self) -> Option<(&Arc<str>, u64)> {
+        let key = self.before.2.leased.as_ref()?;
+        let until = |lane: &Lane| lane.lease.map(|lease| lease.until);
+        let holds = self.keys.leased.is_some() && until(&self.lane) >= until(&self.before.0);
+        let after = if holds { in_flight(&self.lane) } else { 0 };
+        let less = in_flight(&self.before.0).saturating_sub(after);
+        (less > 0).then_some((key, less))
     }
 
     /// Messages that its cursor has passed since it was read.
@@ -132,7 +164,16 @@ impl Held {
             next => next,
         };
         self.ready_at = self.lane.ready_at(now, rules, next, last_push);
+        self.keys.blocked = None;
+        if self.lane.live_lease(now).is_none() {
+            self.keys.leased = None;
+        }
     }
+}
+
+/// What its lease has handed out and is not settled.
+pub(super) fn in_flight(lane: &Lane) -> u64 {
+    lane.lease.map_or(0, |lease| lease.through.saturating_sub(lane.cursor))
 }
 
 /// Lanes to be written, column by column.
@@ -149,18 +190,27 @@ pub(super) struct LaneColumns {
     failures: Vec<i64>,
     failed_through: Vec<i64>,
     not_before: Vec<i64>,
+    leased: Vec<Option<String>>,
+    blocked: Vec<Option<String>>,
 }
 
 impl LaneColumns {
     pub(super) fn of<'held>(lanes: impl Iterator<Item = &'held Held>) -> Self {
         let mut columns = LaneColumns::default();
         for held in lanes {
-            columns.push(held.partition, held.group, &held.lane, held.ready_at);
+            columns.push(held.partition, held.group, &held.lane, held.ready_at, &held.keys);
         }
         columns
     }
 
-    pub(super) fn push(&mut self, partition: i64, group: i64, lane: &Lane, ready: Option<Time>) {
+    pub(super) fn push(
+        &mut self,
+        partition: i64,
+        group: i64,
+        lane: &Lane,
+        ready: Option<Time>,
+        keys: &Keys,
+    ) {
         self.partitions.push(partition);
         self.groups.push(group);
         self.cursors.push(signed(lane.cursor));
@@ -172,6 +222,8 @@ impl LaneColumns {
         self.failures.push(i64::from(lane.failures));
         self.failed_through.push(signed(lane.failed_through));
         self.not_before.push(micros(lane.not_before));
+        self.leased.push(keys.leased.as_deref().map(str::to_owned));
+        self.blocked.push(keys.blocked.as_deref().map(str::to_owned));
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -191,6 +243,8 @@ impl LaneColumns {
             &self.failures,
             &self.failed_through,
             &self.not_before,
+            &self.leased,
+            &self.blocked,
         ]
     }
 }

@@ -1,12 +1,15 @@
 //! The claims of a batch, in one transaction.
 
 use super::Shared;
+use super::blocked::{Freed, FreedColumns};
 use super::desk::LaneKey;
+use super::levels;
+use super::limits::{self, Bound, GrantColumns};
 use super::link::{Call, Fail, Link};
-use super::names::{self, Place, queue_columns};
+use super::names::queue_columns;
 use super::pick::{Crowd, Found, Locked, Open, Pick, State};
 use super::rows::{LaneColumns, lane_columns, micros, runs, time, unsigned};
-use super::write::{GROUP_COUNTS, LANES, passed};
+use super::write::{GROUP_COUNTS, LANES, NOTIFY, notice, passed};
 use crate::store::{ClaimJob, Nothing};
 use skep_policy::Time;
 use skep_policy::queues::Start;
@@ -60,12 +63,14 @@ pub(super) const RESOLVE: &str = concat!(
 );
 const MAKE_GROUPS: &str = concat!(
     "INSERT INTO skep_queue_groups (queue, name, start, frontier, created_at)
-     SELECT w.queue, w.name, CASE WHEN w.from_now THEN ",
+     SELECT w.queue, w.name,
+            CASE WHEN r.grp IS NOT NULL THEN r.start WHEN w.from_now THEN ",
     now!(),
     " ELSE w.start END, 0, ",
     now!(),
     " FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::boolean[])
          AS w (queue, name, start, from_now)
+      LEFT JOIN skep_queue_starts r ON r.grp = w.name
       ORDER BY w.queue, w.name
       ON CONFLICT (queue, name) WHERE NOT deleted DO NOTHING"
 );
@@ -92,13 +97,15 @@ macro_rules! segments {
 }
 macro_rules! of_lane {
     () => {
-        ", p.name, p.tail, p.last_push, r.firsts, r.counts, r.ats"
+        ", p.name, p.tail, p.last_push, r.firsts, r.counts, r.ats, p.level"
     };
 }
+/// How many columns these are.
+pub(super) const OF_LANE: usize = 7;
 macro_rules! partition {
     () => {
         " CROSS JOIN LATERAL (
-             SELECT p.name, p.tail, p.last_push FROM skep_queue_partitions p
+             SELECT p.name, p.level, p.tail, p.last_push FROM skep_queue_partitions p
              WHERE p.id = l.partition LIMIT 1) p "
     };
 }
@@ -114,6 +121,7 @@ pub(super) const TAKE: &str = concat!(
     partition!(),
     segments!("AND s.first <= l.cursor + w.want"),
 );
+/// Also if its key had no room: somebody asks for this one, whosever turn it is.
 pub(super) const TAKE_NAMED: &str = concat!(
     "SELECT ",
     lane_columns!(),
@@ -121,7 +129,26 @@ pub(super) const TAKE_NAMED: &str = concat!(
     " FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS w (partition, grp, want)
       CROSS JOIN LATERAL (
           SELECT l.* FROM skep_queue_lanes l
-          WHERE l.partition = w.partition AND l.grp = w.grp AND l.ready_at <= ",
+          WHERE l.partition = w.partition AND l.grp = w.grp
+            AND (l.blocked_key IS NOT NULL OR l.ready_at <= ",
+    now!(),
+    ") LIMIT 1 FOR UPDATE SKIP LOCKED) l",
+    partition!(),
+    segments!("AND s.first <= l.cursor + w.want"),
+);
+/// Higher levels of partitions.
+pub(super) const TAKE_HIGHER: &str = concat!(
+    "SELECT ",
+    lane_columns!(),
+    of_lane!(),
+    ", w.want FROM unnest($1::bigint[], $2::text[], $3::smallint[], $4::bigint[], $5::bigint[])
+         AS w (queue, name, level, grp, want)
+      CROSS JOIN LATERAL (
+          SELECT id FROM skep_queue_partitions
+          WHERE queue = w.queue AND name = w.name AND level > w.level) h
+      CROSS JOIN LATERAL (
+          SELECT l.* FROM skep_queue_lanes l
+          WHERE l.partition = h.id AND l.grp = w.grp AND l.ready_at <= ",
     now!(),
     " LIMIT 1 FOR UPDATE SKIP LOCKED) l",
     partition!(),
@@ -172,17 +199,18 @@ impl Shared {
             true => BTreeSet::new(),
             false => self.meet(link, &unknown, wants).await?,
         };
-        let places: BTreeSet<Place> = wants
-            .iter()
-            .filter_map(|want| Some((want.queue.clone(), want.partition.clone()?)))
-            .filter(|place| !missing.contains(&place.0))
-            .collect();
-        let places = names::find(&self.names, link, &places).await?;
+        let places = levels::find(&self.names, link, wants, &missing).await?;
         let keys: Vec<Key> = keys.into_iter().filter(|key| !missing.contains(&key.0)).collect();
         let groups: Vec<i64> = keys
             .iter()
             .map(|key| self.names.group(&key.0, &key.1).ok_or(Fail::Stale))
             .collect::<Result<_, _>>()?;
+        let mut bound = Bound::default();
+        for (key, group) in keys.iter().zip(&groups) {
+            if let Some(queue) = self.names.seen_as(&key.0) {
+                bound.add(*group, &queue);
+            }
+        }
         let mut asked: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
         let mut named: BTreeMap<(i64, i64), i64> = BTreeMap::new();
         for want in wants {
@@ -197,7 +225,7 @@ impl Shared {
                 }
                 Some(partition) => {
                     let place = (want.queue.clone(), partition.clone());
-                    if let Some((_, id)) = places.get(&place) {
+                    for id in places.levels.get(&place).into_iter().flatten() {
                         let most = named.entry((*id, group)).or_default();
                         *most = batch.max(*most);
                     }
@@ -212,9 +240,14 @@ impl Shared {
         let named_most: Vec<i64> = named.values().copied().collect();
         let mut calls = vec![Call::Begin];
         if let Some((partition, group)) = &round.wait {
-            calls.push(Call::Query(WAIT, vec![partition, group]));
+            match bound.has(*group) {
+                // Its claims come one by one, and whoever holds their lock must not have to wait.
+                true => drop(link.ask(WAIT, vec![partition, group]).await?),
+                false => calls.push(Call::Query(WAIT, vec![partition, group])),
+            }
         }
         let before = calls.len();
+        calls.extend(bound.calls());
         calls.push(Call::Query(RESOLVE, vec![&queue_names, &group_names]));
         calls.push(Call::Query(TAKE, vec![&take_groups, &lanes, &most]));
         if !named.is_empty() {
@@ -224,6 +257,7 @@ impl Shared {
         }
         let answers = link.send(calls).await?;
         let mut answers = answers.into_iter().skip(before);
+        let allowances = bound.allowances(&mut answers);
         let mut now = Time::ZERO;
         let mut crowds: HashMap<i64, Crowd> = HashMap::new();
         for row in answers.next().unwrap_or_default() {
@@ -240,13 +274,27 @@ impl Shared {
                 return Err(Fail::Stale);
             }
         }
-        let mut locked = Locked::default();
+        for crowd in crowds.values() {
+            let queue = &crowd.queue;
+            if bound.is_stale(crowd.group, queue)
+                || queue.levels != 0 && places.flat.contains(&queue.info.name)
+            {
+                // What has changed is remembered by now.
+                return Err(Fail::Stale);
+            }
+            if queue.limits.is_some() && !allowances.contains_key(&crowd.group) {
+                link.undo().await?;
+                bound.make(link).await?;
+                return Err(Fail::Stale);
+            }
+        }
+        let mut locked = Locked { allowances, ..Locked::default() };
         let mut taken = answers.next().unwrap_or_default();
         taken.sort_by_key(|row| row.get::<_, Option<i64>>(3));
         for row in &taken {
             let want = asked.get(&row.get::<_, i64>(1)).map_or(1, |asked| asked.1);
             let open = Open::read(row, want);
-            locked.lines.entry(open.held.group).or_default().push_back(open.held.key());
+            locked.lines.entry(open.held.group).or_default().push(open.held.key());
             locked.opens.insert(open.held.key(), open);
         }
         for row in answers.next().unwrap_or_default() {
@@ -266,7 +314,15 @@ impl Shared {
             .filter(|want| want.job.auto_ack)
             .filter_map(|want| self.names.group(&want.queue, &want.job.group))
             .collect();
+        let unmade = levels::lock_higher(link, &crowds, &asked, &mut locked).await?;
         look_again(link, now, &crowds, &auto, &mut locked.opens).await?;
+        if !locked.allowances.is_empty() {
+            let queues = crowds.iter().map(|(group, crowd)| (*group, crowd.queue.clone()));
+            let opens = locked.opens.values_mut();
+            let mut lanes: Vec<_> = opens.map(|open| (&mut open.held, open.name.clone())).collect();
+            let queues = queues.collect();
+            limits::read_keys(link, now, &mut locked.allowances, &queues, &mut lanes).await?;
+        }
         let mut picks = Vec::with_capacity(wants.len());
         for want in wants {
             let group = self.names.group(&want.queue, &want.job.group);
@@ -277,15 +333,28 @@ impl Shared {
                 continue;
             };
             picks.push(match &want.partition {
-                None => locked.take_any(now, want, crowd, round.makes_do),
+                None => match unmade.get(&crowd.group).filter(|_| !round.makes_do) {
+                    Some(partitions) => {
+                        let (queue, partitions) = (crowd.queue.clone(), partitions.clone());
+                        Pick::Found(Found::NoLane { queue, group: crowd.group, partitions, now })
+                    }
+                    None => locked.take_any(now, want, crowd, round.makes_do),
+                },
                 Some(partition) => {
                     let place = (want.queue.clone(), partition.clone());
-                    let id = places.get(&place).map(|ids| ids.1);
-                    Pick::Found(locked.take_named(now, want, crowd, id))
+                    let levels = places.levels.get(&place).map(Vec::as_slice).unwrap_or_default();
+                    Pick::Found(locked.take_named(now, want, crowd, levels))
                 }
             });
         }
-        let oldest = self.put_back(link, &locked, &picks).await?;
+        let vain = |(group, key, count): (i64, Arc<str>, i64)| {
+            let place = groups.iter().position(|one| *one == group)?;
+            let (queue, name) = (crowds.get(&group)?.queue.clone(), keys.get(place)?.1.clone());
+            Some(Freed { queue, group, name, key, count, at: now })
+        };
+        let vain = limits::vain(&locked.allowances).into_iter().filter_map(vain).collect();
+        let vain = FreedColumns::of(vain);
+        let oldest = self.put_back(link, now, &locked, &picks, &vain).await?;
         let found = |pick| match pick {
             Pick::Found(found) => found,
             Pick::Short { group, vain } => match oldest.get(&group) {
@@ -306,8 +375,10 @@ impl Shared {
     async fn put_back(
         &self,
         link: &mut Link,
+        now: Time,
         locked: &Locked,
         picks: &[Pick],
+        vain: &FreedColumns,
     ) -> Result<HashMap<i64, (LaneKey, Time)>, Fail> {
         let held = || locked.opens.values().map(|open| &open.held);
         let lanes = LaneColumns::of(held().filter(|held| held.changed()));
@@ -321,9 +392,17 @@ impl Shared {
             .collect();
         let short: Vec<i64> = short.into_iter().collect();
         let slot = self.slot();
+        let grants = GrantColumns::of(&locked.allowances, now);
+        let notice = notice(&vain.queues());
         let mut calls = Vec::new();
         if !lanes.is_empty() {
             calls.push(Call::Query(LANES, lanes.values()));
+        }
+        calls.extend(grants.call());
+        let let_go = calls.len();
+        calls.extend(vain.calls());
+        if let Some(notice) = &notice {
+            calls.push(Call::Query(NOTIFY, vec![&super::CHANNEL, notice]));
         }
         if !groups.is_empty() {
             calls.push(Call::Query(GROUP_COUNTS, vec![&slot, &groups, &settled]));
@@ -334,6 +413,9 @@ impl Shared {
         }
         calls.push(Call::Commit);
         let answers = link.send(calls).await?;
+        if !vain.is_empty() {
+            self.leave(vain.errands(&answers[let_go], &answers[let_go + 1]));
+        }
         let rows = answers.into_iter().nth(before).unwrap_or_default();
         let oldest = rows.iter().map(|row| {
             let group: i64 = row.get(0);

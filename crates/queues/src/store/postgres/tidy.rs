@@ -8,7 +8,7 @@ use super::{PostgresQueues, Shared};
 use crate::store::Tidied;
 use skep_policy::Time;
 use skep_store::StoreError;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -26,12 +26,13 @@ pub(super) struct Rounds {
     segments: HashMap<i64, (i64, i64, i64)>,
 }
 
-const QUEUES: &str = concat!(
+pub(super) const QUEUES: &str = concat!(
     "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, ",
     queue_columns!(),
-    " FROM skep_queues q WHERE q.ages AND NOT q.deleted AND q.id > $1 ORDER BY q.id LIMIT $2"
+    " FROM skep_queues q WHERE (q.ages OR q.cleared_at > 0) AND NOT q.deleted AND q.id > $1
+      ORDER BY q.id LIMIT $2"
 );
-const OLD: &str = "
+pub(super) const OLD: &str = "
     SELECT partition, first, count, at FROM skep_queue_segments
     WHERE queue = $1 AND body IS NOT NULL AND at < $2 AND (at, partition, first) > ($3, $4, $5)
     ORDER BY at, partition, first LIMIT $6";
@@ -40,6 +41,10 @@ const GROUPS: &str = "
 const CURSORS: &str = "
     SELECT l.partition, l.grp, l.cursor FROM skep_queue_lanes l
     WHERE l.partition = ANY($1) AND l.grp = ANY($2)";
+/// What somebody works on: of each partition, from the first message on through the last.
+pub(super) const LEASED: &str = "
+    SELECT l.partition, min(l.cursor) + 1, max(l.lease_through) FROM skep_queue_lanes l
+    WHERE l.partition = ANY($1) AND l.lease_until > $2 GROUP BY l.partition";
 const DELETE: &str = "
     DELETE FROM skep_queue_segments s
     USING unnest($1::bigint[], $2::bigint[]) AS w (partition, first)
@@ -63,6 +68,20 @@ const GROUP_LANES: &str = "
             SELECT partition, grp FROM skep_queue_lanes WHERE grp = $1 LIMIT $2) w
         WHERE l.partition = w.partition AND l.grp = w.grp RETURNING 1)
     SELECT count(*) FROM gone";
+pub(super) const GROUP_GRANTS: &str = "
+    WITH gone AS (
+        DELETE FROM skep_queue_grants g USING (
+            SELECT grp, whole, key FROM skep_queue_grants WHERE grp = $1 LIMIT $2) w
+        WHERE g.grp = w.grp AND g.whole = w.whole AND g.key = w.key RETURNING 1)
+    SELECT count(*) FROM gone";
+/// Whoever claims holds those of the keys it looks at.
+pub(super) const OLD_GRANTS: &str = "
+    DELETE FROM skep_queue_grants g USING (
+        SELECT grp, whole, key FROM skep_queue_grants
+        WHERE expires < (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+        ORDER BY expires LIMIT $1 FOR UPDATE SKIP LOCKED) w
+    WHERE g.grp = w.grp AND g.whole = w.whole AND g.key = w.key
+    RETURNING 1";
 const GROUP_SUMS: &str = "DELETE FROM skep_queue_group_counts WHERE grp = $1";
 const GROUP: &str = "DELETE FROM skep_queue_groups WHERE id = $1";
 const DELETED_QUEUE: &str = "SELECT id FROM skep_queues WHERE deleted ORDER BY id LIMIT 1";
@@ -77,6 +96,12 @@ const PARTITION_SEGMENTS: &str = "
         WHERE s.partition = w.partition AND s.first = w.first
         RETURNING s.count, s.body IS NULL AS husk)
     SELECT count(*), coalesce(sum(count) FILTER (WHERE NOT husk), 0)::bigint FROM gone";
+pub(super) const PARTITION_LATER: &str = "
+    WITH gone AS (
+        DELETE FROM skep_queue_later l USING (
+            SELECT id FROM skep_queue_later WHERE partition = ANY($1) LIMIT $2) w
+        WHERE l.id = w.id RETURNING 1)
+    SELECT count(*) FROM gone";
 const PARTITION_LANES: &str = "DELETE FROM skep_queue_lanes WHERE partition = ANY($1)";
 const PARTITIONS: &str = "DELETE FROM skep_queue_partitions WHERE id = ANY($1)";
 const QUEUE_DEAD: &str = "
@@ -109,6 +134,9 @@ impl Shared {
         let mut tidied = Tidied::default();
         self.tidy_group(link, limit, &mut tidied).await?;
         self.tidy_queue(link, limit, &mut tidied).await?;
+        let old = link.ask(OLD_GRANTS, vec![&limit]).await?.len() as u64;
+        tidied.rows += old;
+        tidied.more |= old >= unsigned(limit);
         let after = self.rounds.lock().unwrap_or_else(PoisonError::into_inner).queue;
         let rows = link.ask(QUEUES, vec![&after, &QUEUES_MAX]).await?;
         let mut left = limit;
@@ -141,9 +169,11 @@ impl Shared {
         let Some(group) = rows.first().map(|row| row.get::<_, i64>(0)) else { return Ok(()) };
         let rows = link.ask(GROUP_LANES, vec![&group, &limit]).await?;
         let gone: i64 = rows.first().map_or(0, |row| row.get(0));
-        tidied.rows += unsigned(gone);
+        let rows = link.ask(GROUP_GRANTS, vec![&group, &limit]).await?;
+        let grants: i64 = rows.first().map_or(0, |row| row.get(0));
+        tidied.rows += unsigned(gone + grants);
         tidied.more = true;
-        if gone < limit {
+        if gone < limit && grants < limit {
             link.ask(GROUP_SUMS, vec![&group]).await?;
             link.ask(GROUP, vec![&group]).await?;
             tidied.rows += 1;
@@ -183,10 +213,12 @@ impl Shared {
         let rows = link.ask(PARTITION_SEGMENTS, vec![&ids, &limit]).await?;
         let (gone, messages): (i64, i64) =
             rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
-        tidied.rows += unsigned(gone);
-        tidied.messages += unsigned(messages);
+        let rows = link.ask(PARTITION_LATER, vec![&ids, &limit]).await?;
+        let later: i64 = rows.first().map_or(0, |row| row.get(0));
+        tidied.rows += unsigned(gone + later);
+        tidied.messages += unsigned(messages + later);
         let mut calls = Vec::new();
-        if gone < limit {
+        if gone < limit && later < limit {
             calls.push(Call::Query(PARTITION_LANES, vec![&ids]));
             calls.push(Call::Query(PARTITIONS, vec![&ids]));
             tidied.rows += ids.len() as u64;
@@ -218,7 +250,8 @@ impl Shared {
         let past = link.ask(HUSKS, vec![&queue.id, &known, &limit]).await?.len();
         tidied.rows += past as u64;
         let past = i64::try_from(past).unwrap_or(0);
-        let Some(cutoff) = any.max(completed).map(micros) else { return Ok(past) };
+        let floor = Some(queue.rules.floor).filter(|floor| *floor > Time::ZERO);
+        let Some(cutoff) = any.max(completed).max(floor).map(micros) else { return Ok(past) };
         let (at, partition, first) = {
             let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
             rounds.segments.get(&queue.id).copied().unwrap_or((i64::MIN, 0, 0))
@@ -244,6 +277,10 @@ impl Shared {
             Some(_) => self.consumed(link, queue.id, &old).await?,
             None => HashMap::new(),
         };
+        let leased = match floor {
+            Some(_) => self.leased(link, now, &old).await?,
+            None => HashMap::new(),
+        };
         let (mut gone, mut husks) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
         for row in &old {
             let (partition, first, at): (i64, i64, i64) = (row.get(0), row.get(1), row.get(3));
@@ -252,7 +289,10 @@ impl Shared {
                 group.1 >= last || group.0.is_some_and(|start| start > at)
             };
             let all = consumed.get(&partition).is_some_and(|groups| groups.iter().all(done));
+            // Somebody may be working on what was cleared away.
+            let held = leased.get(&partition).is_some_and(|held| held.0 <= last && first <= held.1);
             let over = any.is_some_and(|any| at < micros(any))
+                || (!held && floor.is_some_and(|floor| at < micros(floor)))
                 || (all && completed.is_some_and(|completed| at < micros(completed)));
             if over {
                 let list = if at >= known { &mut husks } else { &mut gone };
@@ -274,6 +314,19 @@ impl Shared {
         link.send(vec![Call::Query(COUNTS, columns.values(&slot)), Call::Commit]).await?;
         tidied.messages += unsigned(removed);
         Ok(looked.max(past))
+    }
+
+    /// What somebody works on in each partition: the first and the last number.
+    async fn leased(
+        &self,
+        link: &mut Link,
+        now: Time,
+        old: &[tokio_postgres::Row],
+    ) -> Result<HashMap<i64, (i64, i64)>, Fail> {
+        let partitions: BTreeSet<i64> = old.iter().map(|row| row.get(0)).collect();
+        let partitions: Vec<i64> = partitions.into_iter().collect();
+        let rows = link.ask(LEASED, vec![&partitions, &micros(now)]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect())
     }
 
     /// For each partition every group's start, and its cursor: without a lane it has read nothing.

@@ -6,48 +6,29 @@
 //!   2nd trip   write segments, partitions, lanes, sums · notify · commit
 //! ```
 //!
-//! Locks are taken in one order everywhere: queues, partitions, groups, lanes, each by number. A
+//! Locks are taken in one order everywhere: queues, partitions, groups, lanes, rows that
+//! transactions use up, each by number. A
 //! push locks all lanes of its partitions after the partitions, and a settlement reads the tail
 //! after it has locked the lane: whichever comes second sees what the first did, so a lane is never
 //! left drained with a message in its partition.
 
-use super::dedup::Search;
 use super::desk::{Desk, LaneKey, Room, Shelf};
 use super::frontier::Which;
+use super::jobs::{Done, Needs, answer, messages, place_of};
+use super::later::Apart;
 use super::link::{Call, Fail, Link};
 use super::names::{self, Place, queue_columns};
 use super::rows::{Held, LANE_COLUMNS, Uid, lane_columns, runs, time, unsigned};
+use super::takes::Rows;
 use super::write;
 use super::{PostgresQueues, Shared};
 use crate::ids::PartitionId;
-use crate::record::{Records, print_of};
-use crate::store::{
-    ItemSettled, Job, NewMessage, NotDone, Pushed, SettleItem, Step, StepDone, Wake, WorkError,
-};
+use crate::store::{Job, Wake};
 use skep_policy::{SeededChance, Time};
-use skep_store::StoreError;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-
-/// What came of a job.
-enum Done {
-    Pushed(Result<Vec<Pushed>, WorkError>),
-    Settled(Vec<ItemSettled>),
-    Transacted(Result<Result<Vec<StepDone>, NotDone>, WorkError>),
-    Extended(Option<Time>),
-    Released(usize),
-}
-
-/// What a batch needs, gathered from its jobs.
-#[derive(Default)]
-struct Needs {
-    places: BTreeSet<Place>,
-    /// Partitions and groups of settlements.
-    lanes: BTreeSet<(i64, Arc<str>)>,
-    leases: BTreeSet<u128>,
-}
 
 macro_rules! wanted {
     () => {
@@ -63,7 +44,7 @@ macro_rules! wanted {
 }
 
 const LOCK_QUEUES: &str = "SELECT 1 FROM skep_queues WHERE id = ANY($1) ORDER BY id FOR UPDATE";
-const LOCK_PARTITIONS: &str =
+pub(super) const LOCK_PARTITIONS: &str =
     "SELECT 1 FROM skep_queue_partitions WHERE id = ANY($1) ORDER BY id FOR UPDATE";
 pub(super) const LOCK_LANES_OF_PARTITIONS: &str = concat!(
     "SELECT ",
@@ -111,15 +92,17 @@ pub(super) const RUNS: &str = concat!(
       WHERE s.kept
       GROUP BY l.partition, l.grp"
 );
-/// Sums of queues: pushed, removed, and settled by the slowest group.
+/// Sums of queues: pushed, removed, settled by the slowest group, and waiting for their time.
 pub(super) const ROOMS: &str = "
     SELECT w.queue, coalesce(c.pushed, 0)::bigint, coalesce(c.removed, 0)::bigint,
            (SELECT min(coalesce((SELECT sum(n.settled) FROM skep_queue_group_counts n
                                  WHERE n.grp = g.id), 0))
-            FROM skep_queue_groups g WHERE g.queue = w.queue AND NOT g.deleted)::bigint
+            FROM skep_queue_groups g WHERE g.queue = w.queue AND NOT g.deleted)::bigint,
+           coalesce(c.later, 0)::bigint
     FROM unnest($1::bigint[]) AS w (queue)
     CROSS JOIN LATERAL (
-        SELECT sum(pushed) AS pushed, sum(removed) AS removed FROM skep_queue_counts
+        SELECT sum(pushed) AS pushed, sum(removed) AS removed, sum(later) AS later
+        FROM skep_queue_counts
         WHERE queue = w.queue) c";
 
 impl PostgresQueues {
@@ -143,10 +126,11 @@ impl PostgresQueues {
             }
         };
         match done {
-            Ok((done, wakes)) => {
+            Ok((done, mut wakes)) => {
                 for (job, done) in jobs.into_iter().zip(done) {
                     answer(job, done);
                 }
+                wakes.extend(self.run_errands().await);
                 wakes
             }
             Err(error) => {
@@ -172,6 +156,7 @@ impl Shared {
             return Err(Fail::Stale);
         }
         self.look_up(link, &mut desk, jobs).await?;
+        self.find_waiting(link, &mut desk, jobs).await?;
         let done = jobs.iter().map(|job| decide(&mut desk, job)).collect();
         let wakes = write::write(self, link, desk).await?;
         Ok((done, wakes))
@@ -226,6 +211,8 @@ impl Shared {
         if !queues.is_empty() {
             calls.push(Call::Query(ROOMS, vec![&queues]));
         }
+        let takes = needs.takes.columns();
+        calls.extend(takes.locks());
         let answers = link.send(calls).await?;
         let mut answers = answers.into_iter().skip(base);
         let mut desk = Desk {
@@ -242,6 +229,9 @@ impl Shared {
             originals: HashMap::new(),
             rooms: HashMap::new(),
             dead: Vec::new(),
+            later: Apart::default(),
+            waiting: HashMap::new(),
+            rows: Rows::default(),
             chance: SeededChance::new(Uuid::new_v4().as_u64_pair().0),
         };
         for row in answers.next().unwrap_or_default() {
@@ -265,12 +255,15 @@ impl Shared {
                 desk.runs.insert(key, runs(&row, 2));
             }
         }
-        for row in answers.next().unwrap_or_default() {
+        let rooms = if queues.is_empty() { None } else { answers.next() };
+        for row in rooms.unwrap_or_default() {
             let queue: i64 = row.get(0);
             let (pushed, removed): (i64, i64) = (row.get(1), row.get(2));
             let gone = row.get::<_, Option<i64>>(3).unwrap_or(0).max(removed);
-            desk.rooms.insert(queue, Room { waiting: unsigned(pushed - gone), max: u64::MAX });
+            let waiting = unsigned(pushed - gone) + unsigned(row.get(4));
+            desk.rooms.insert(queue, Room { waiting, max: u64::MAX });
         }
+        desk.rows = takes.found(&mut answers);
         self.check(&mut desk)?;
         // What a deleted queue leaves behind is nobody's, and no lease holds it.
         let Desk { shelves, lanes, by_group, .. } = &mut desk;
@@ -304,7 +297,7 @@ impl Shared {
         for row in &found {
             let (partition, group): (i64, i64) = (row.get(0), row.get(1));
             if let Some(shelf) = desk.shelves.get(&partition) {
-                let which = Which::One(partition);
+                let which = Which::These(vec![partition]);
                 self.make_lanes_once(link, &shelf.queue, group, &which).await?;
             }
         }
@@ -331,189 +324,21 @@ impl Shared {
         Ok(())
     }
 
-    /// Finds what transaction ids stand for.
-    async fn look_up(&self, link: &mut Link, desk: &mut Desk, jobs: &[Job]) -> Result<(), Fail> {
-        let mut prints: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
-        for message in jobs.iter().flat_map(messages) {
-            let place = (message.queue.clone(), message.partition.clone());
-            if let Some((_, id)) = desk.places.get(&place) {
-                prints.entry(*id).or_default().push(message.print);
-            }
-        }
-        let searches = searches(desk, prints);
-        desk.originals = self.originals(link, desk.now, &searches).await?;
-        let mut wanted: HashMap<LaneKey, HashSet<Arc<str>>> = HashMap::new();
-        for (group, item) in jobs.iter().flat_map(items) {
-            let Some(id) = item.partition else { continue };
-            if let Some(key) = desk.by_group.get(&(id.0, group.clone())) {
-                wanted.entry(*key).or_default().insert(item.transaction.clone());
-            }
-        }
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        self.number_leased(link, desk, &mut wanted).await?;
-        self.number_loose(link, desk, wanted).await
-    }
-
-    /// Numbers of messages in leased ranges; takes them out of `wanted`.
-    async fn number_leased(
-        &self,
-        link: &mut Link,
-        desk: &mut Desk,
-        wanted: &mut HashMap<LaneKey, HashSet<Arc<str>>>,
-    ) -> Result<(), Fail> {
-        let mut keys = HashSet::new();
-        for key in wanted.keys() {
-            let through = through(desk, key);
-            let leased = desk.runs.get(key).into_iter().flatten();
-            keys.extend(leased.filter(|run| run.first <= through).map(|run| (key.0, run.first)));
-        }
-        desk.bodies = self.bodies_of(link, keys).await?;
-        for (key, wanted) in wanted {
-            let (Some(held), Some(runs)) = (desk.lanes.get(key), desk.runs.get(key)) else {
-                continue;
-            };
-            let (cursor, through) = (held.lane.cursor, through(desk, key));
-            let numbers = desk.numbers.entry(*key).or_default();
-            for run in runs.iter().filter(|run| run.first <= through) {
-                let Some(body) = desk.bodies.get(&(PartitionId(key.0), run.first)) else {
-                    continue;
-                };
-                for (number, record) in (run.first..).zip(Records::of(body)) {
-                    if number <= cursor || number > through {
-                        continue;
-                    }
-                    let Ok(record) = record else { break };
-                    if let Some(transaction) = wanted.take(&*record.transaction) {
-                        numbers.insert(transaction, number);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Numbers of messages that are not leased: settled already, and somebody says it again, or
-    /// still to come.
-    async fn number_loose(
-        &self,
-        link: &mut Link,
-        desk: &mut Desk,
-        wanted: HashMap<LaneKey, HashSet<Arc<str>>>,
-    ) -> Result<(), Fail> {
-        let mut prints: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
-        for (key, transactions) in &wanted {
-            let of_it = transactions.iter().map(|transaction| print_of(transaction));
-            prints.entry(key.0).or_default().extend(of_it);
-        }
-        prints.retain(|_, prints| !prints.is_empty());
-        let searches = searches(desk, prints);
-        let found = self.originals(link, desk.now, &searches).await?;
-        for (key, transactions) in wanted {
-            for transaction in transactions {
-                let original = found.get(&(key.0, print_of(&transaction)));
-                if let Some(original) = original.filter(|one| one.is(&transaction)) {
-                    if let Some(record) = &original.record {
-                        let loose = (record.clone(), original.at);
-                        desk.loose.insert((key.0, original.number), loose);
-                    }
-                    desk.numbers.entry(key).or_default().insert(transaction, original.number);
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Forgets the transaction ids of partitions that a batch may or may not have pushed to.
     fn forget_prints(&self, jobs: &[Job]) {
         let mut prints = self.prints();
         for message in jobs.iter().flat_map(messages) {
-            if let Some((_, id)) = self.names.partition(&message.queue, &message.partition) {
+            if let Some((_, id)) = self.names.partition(&place_of(message)) {
                 prints.forget(PartitionId(id));
             }
         }
     }
 }
 
-/// The last number of a lane's lease, also of one that has run out.
-fn through(desk: &Desk, key: &LaneKey) -> u64 {
-    desk.lanes.get(key).and_then(|held| held.lane.lease).map_or(0, |lease| lease.through)
-}
-
-fn searches(desk: &Desk, prints: BTreeMap<i64, Vec<u64>>) -> Vec<Search> {
-    let search = |(partition, mut prints): (i64, Vec<u64>)| {
-        let shelf = desk.shelves.get(&partition)?;
-        prints.sort_unstable();
-        prints.dedup();
-        let window = shelf.queue.info.options.dedup_window();
-        Some(Search { partition, tail: shelf.tail, window, prints })
-    };
-    prints.into_iter().filter_map(search).collect()
-}
-
-impl Needs {
-    fn of(jobs: &[Job]) -> Self {
-        let mut needs = Needs::default();
-        for job in jobs {
-            let mut last: Option<&NewMessage> = None;
-            for message in messages(job) {
-                let same = last.is_some_and(|last| {
-                    last.queue == message.queue && last.partition == message.partition
-                });
-                if !same {
-                    needs.places.insert((message.queue.clone(), message.partition.clone()));
-                }
-                last = Some(message);
-            }
-            for (group, item) in items(job) {
-                if let Some(id) = item.partition {
-                    needs.lanes.insert((id.0, group.clone()));
-                }
-            }
-            match job {
-                Job::Transaction(job, _) => needs.leases.extend(job.required.iter().map(|id| id.0)),
-                Job::Extend { lease, .. } | Job::Release { lease, .. } => {
-                    needs.leases.insert(lease.0);
-                }
-                _ => {}
-            }
-        }
-        needs
-    }
-}
-
-/// The messages that a job pushes.
-fn messages(job: &Job) -> impl Iterator<Item = &NewMessage> {
-    let (plain, steps): (&[NewMessage], &[Step]) = match job {
-        Job::Push(messages, _) => (messages, &[]),
-        Job::Transaction(job, _) => (&[], &job.steps),
-        _ => (&[], &[]),
-    };
-    plain.iter().chain(steps.iter().filter_map(|step| match step {
-        Step::Push(message) => Some(message),
-        Step::Settle { .. } => None,
-    }))
-}
-
-/// What a job settles.
-fn items(job: &Job) -> impl Iterator<Item = (&Arc<str>, &SettleItem)> {
-    let (named, plain, steps): (_, &[SettleItem], &[Step]) = match job {
-        Job::Settle { group, items, .. } => (Some(group), items, &[]),
-        Job::Transaction(job, _) => (None, &[], &job.steps),
-        _ => (None, &[], &[]),
-    };
-    let plain = plain.iter().filter_map(move |item| Some((named?, item)));
-    plain.chain(steps.iter().filter_map(|step| match step {
-        Step::Settle { group, item } => Some((group, item)),
-        Step::Push(_) => None,
-    }))
-}
-
 fn decide(desk: &mut Desk, job: &Job) -> Done {
     let now = desk.now;
     match job {
-        Job::Push(messages, _) => Done::Pushed(desk.push(messages.iter())),
+        Job::Push(messages, _) => Done::Pushed(desk.push(messages.iter(), &BTreeMap::new())),
         Job::Settle { group, items, .. } => {
             let items: Vec<_> = items.iter().map(|item| (group, item, item.lease)).collect();
             Done::Settled(desk.settle(&items))
@@ -529,19 +354,4 @@ fn decide(desk: &mut Desk, job: &Job) -> Done {
         }
         Job::Claim(..) => Done::Released(0),
     }
-}
-
-/// Nobody may be waiting for it any more.
-fn answer(job: Job, done: Done) {
-    let _ = match (job, done) {
-        (Job::Push(_, answer), Done::Pushed(done)) => answer.send(done).is_ok(),
-        (Job::Settle { answer, .. }, Done::Settled(done)) => answer.send(Ok(done)).is_ok(),
-        (Job::Transaction(_, answer), Done::Transacted(done)) => answer.send(done).is_ok(),
-        (Job::Extend { answer, .. }, Done::Extended(until)) => answer.send(Ok(until)).is_ok(),
-        (Job::Release { answer, .. }, Done::Released(lanes)) => answer.send(Ok(lanes)).is_ok(),
-        (job, _) => {
-            super::refuse(job, &StoreError::Closed { store: "postgres" });
-            false
-        }
-    };
 }

@@ -1,7 +1,9 @@
 //! Writing what was decided, and the commit.
 
 use super::Shared;
+use super::blocked::Ends;
 use super::desk::{Desk, Shelf};
+use super::later::LaterColumns;
 use super::link::{Call, Fail, Link, Values};
 use super::rows::{Held, LaneColumns, micros, signed};
 use crate::ids::PartitionId;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 /// Longer notices name no queue, which means any.
 const NOTICE_MAX: usize = 4_000;
 
-const SEGMENTS: &str = "
+pub(super) const SEGMENTS: &str = "
     INSERT INTO skep_queue_segments (partition, first, count, at, queue, prints, body)
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[],
                          $6::bytea[], $7::bytea[])";
@@ -26,27 +28,31 @@ pub(super) const LANES: &str = "
     UPDATE skep_queue_lanes l SET
         cursor = n.cursor, ready_at = n.ready_at, lease = n.lease, lease_until = n.lease_until,
         lease_through = n.lease_through, ended = n.ended, failures = n.failures,
-        failed_through = n.failed_through, not_before = n.not_before
+        failed_through = n.failed_through, not_before = n.not_before,
+        leased_key = n.leased_key, blocked_key = n.blocked_key
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], $6::bigint[],
-                $7::bigint[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[])
+                $7::bigint[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[],
+                $12::text[], $13::text[])
         AS n (partition, grp, cursor, ready_at, lease, lease_until, lease_through, ended, failures,
-              failed_through, not_before)
+              failed_through, not_before, leased_key, blocked_key)
     WHERE l.partition = n.partition AND l.grp = n.grp";
 pub(super) const COUNTS: &str = "
-    INSERT INTO skep_queue_counts AS c (queue, slot, pushed, removed, partitions, dead)
-    SELECT n.queue, $1, n.pushed, n.removed, n.partitions, n.dead
-    FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
-        AS n (queue, pushed, removed, partitions, dead)
+    INSERT INTO skep_queue_counts AS c (queue, slot, pushed, removed, partitions, dead, later)
+    SELECT n.queue, $1, n.pushed, n.removed, n.partitions, n.dead, n.later
+    FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+                $7::bigint[])
+        AS n (queue, pushed, removed, partitions, dead, later)
     ORDER BY n.queue
     ON CONFLICT (queue, slot) DO UPDATE SET
         pushed = c.pushed + excluded.pushed, removed = c.removed + excluded.removed,
-        partitions = c.partitions + excluded.partitions, dead = c.dead + excluded.dead";
+        partitions = c.partitions + excluded.partitions, dead = c.dead + excluded.dead,
+        later = c.later + excluded.later";
 pub(super) const GROUP_COUNTS: &str = "
     INSERT INTO skep_queue_group_counts AS c (grp, slot, settled)
     SELECT n.grp, $1, n.settled FROM unnest($2::bigint[], $3::bigint[]) AS n (grp, settled)
     ORDER BY n.grp
     ON CONFLICT (grp, slot) DO UPDATE SET settled = c.settled + excluded.settled";
-const DEAD: &str = "
+pub(super) const DEAD: &str = "
     INSERT INTO skep_queue_dead
         (queue, partition, grp, record, created_at, failed_at, failures, error)
     SELECT n.queue, n.partition, n.grp, n.record, n.created_at, $8, n.failures, n.error
@@ -64,6 +70,7 @@ pub(super) struct Sums {
     pub removed: i64,
     pub partitions: i64,
     pub dead: i64,
+    pub later: i64,
 }
 
 /// Sums to be added, column by column.
@@ -74,6 +81,7 @@ pub(super) struct SumColumns {
     removed: Vec<i64>,
     partitions: Vec<i64>,
     dead: Vec<i64>,
+    later: Vec<i64>,
 }
 
 impl SumColumns {
@@ -85,11 +93,20 @@ impl SumColumns {
             removed: column(|sums| sums.removed),
             partitions: column(|sums| sums.partitions),
             dead: column(|sums| sums.dead),
+            later: column(|sums| sums.later),
         }
     }
 
     pub(super) fn values<'value>(&'value self, slot: &'value i16) -> Values<'value> {
-        vec![slot, &self.queues, &self.pushed, &self.removed, &self.partitions, &self.dead]
+        vec![
+            slot,
+            &self.queues,
+            &self.pushed,
+            &self.removed,
+            &self.partitions,
+            &self.dead,
+            &self.later,
+        ]
     }
 }
 
@@ -158,11 +175,14 @@ pub(super) async fn write(
         sums.entry(shelf.queue.id).or_default().pushed +=
             i64::try_from(shelf.new.len()).unwrap_or(0);
     }
+    for later in desk.later.all() {
+        sums.entry(later.queue).or_default().later += 1;
+    }
     let mut unused = Vec::new();
     for (id, queue) in &desk.made.partitions {
-        match partitions.binary_search(id) {
-            Ok(_) => sums.entry(*queue).or_default().partitions += 1,
-            Err(_) => unused.push(*id),
+        match desk.is_used(*id) {
+            true => sums.entry(*queue).or_default().partitions += 1,
+            false => unused.push(*id),
         }
     }
     let unused_queues: Vec<i64> =
@@ -170,16 +190,19 @@ pub(super) async fn write(
     for dead in &desk.dead {
         sums.entry(dead.queue).or_default().dead += 1;
     }
-    let (wakes, notice) = ready(&mut desk);
+    let taken = desk.rows.taken(&mut sums);
+    let (wakes, notice, mut ends) = ready(&mut desk);
+    let freed = ends.freed();
     let lanes = LaneColumns::of(desk.lanes.values().filter(|held| held.changed()));
     let (groups, settled) = passed(desk.lanes.values());
     let slot = shared.slot();
     let columns = SumColumns::of(&sums);
     let dead = DeadColumns::of(&desk);
+    let later = LaterColumns::of(desk.later.all());
     let failed_at = micros(now);
     let prints: Vec<&[u8]> = segments.prints.iter().map(Vec::as_slice).collect();
     let bodies: Vec<&[u8]> = segments.bodies.iter().map(|body| &**body).collect();
-    let mut calls = Vec::new();
+    let mut calls: Vec<Call<'_>> = freed.lock().into_iter().collect();
     if !partitions.is_empty() {
         let values: Values<'_> = vec![
             &segments.partitions,
@@ -196,9 +219,15 @@ pub(super) async fn write(
     if !lanes.is_empty() {
         calls.push(Call::Query(LANES, lanes.values()));
     }
+    let let_go = calls.len();
+    calls.extend(freed.calls());
     if !desk.dead.is_empty() {
         calls.push(Call::Query(DEAD, dead.values(&failed_at)));
     }
+    if !desk.later.all().is_empty() {
+        calls.push(later.call());
+    }
+    calls.extend(taken.calls());
     if !unused.is_empty() {
         calls.push(Call::Query(UNMAKE_PARTITIONS, vec![&unused]));
     }
@@ -215,19 +244,23 @@ pub(super) async fn write(
         calls.push(Call::Query(NOTIFY, vec![&super::CHANNEL, notice]));
     }
     calls.push(Call::Commit);
-    link.send(calls).await?;
+    let answers = link.send(calls).await?;
+    if !freed.is_empty() {
+        shared.leave(freed.errands(&answers[let_go], &answers[let_go + 1]));
+    }
     remember(shared, &desk, &segments);
     Ok(wakes)
 }
 
 /// Sets when lanes are ready. Returns who should look on this node, and what is said to others.
-fn ready(desk: &mut Desk) -> (Vec<Wake>, Option<String>) {
+fn ready(desk: &mut Desk) -> (Vec<Wake>, Option<String>, Ends) {
     let now = desk.now;
     let mut wakes = Vec::new();
     let mut notices: BTreeSet<Arc<str>> = BTreeSet::new();
     let names: HashMap<(i64, i64), Arc<str>> =
         desk.by_group.iter().map(|((_, name), key)| (*key, name.clone())).collect();
     let mut read: HashSet<i64> = HashSet::new();
+    let mut ends = Ends::default();
     for (key, held) in &mut desk.lanes {
         read.insert(key.0);
         let Some(shelf) = desk.shelves.get(&key.0) else { continue };
@@ -245,6 +278,9 @@ fn ready(desk: &mut Desk) -> (Vec<Wake>, Option<String>) {
             runs.push(Run { first: shelf.tail + 1, count, at: last_push });
         }
         held.set_ready(now, &shelf.queue.rules, &runs, tail, last_push);
+        if let (Some(freed), Some(name)) = (held.freed(), names.get(key)) {
+            ends.add(&shelf.queue, (key.1, name, &shelf.name), freed, now);
+        }
         // Given back, or left over when its lease ended: somebody at another node may wait for it
         // too.
         if held.is_sooner() {
@@ -260,7 +296,9 @@ fn ready(desk: &mut Desk) -> (Vec<Wake>, Option<String>) {
             notices.insert(shelf.queue.info.name.clone());
         }
     }
-    (wakes, notice(&notices))
+    notices.append(&mut ends.queues);
+    wakes.append(&mut ends.wakes);
+    (wakes, notice(&notices), ends)
 }
 
 pub(super) fn notice(queues: &BTreeSet<Arc<str>>) -> Option<String> {
@@ -285,9 +323,8 @@ fn wake(shelf: &Shelf, group: Option<Arc<str>>) -> Wake {
 /// After the commit: what was pushed is likely to be asked for soon.
 fn remember(shared: &Shared, desk: &Desk, segments: &SegmentColumns) {
     for (place, (queue, partition)) in &desk.places {
-        let used = desk.shelves.get(partition).is_some_and(|shelf| !shelf.new.is_empty());
-        if used || !desk.made.partitions.contains_key(partition) {
-            shared.names.learn_partition((*queue, &place.0), &place.1, *partition);
+        if desk.is_used(*partition) || !desk.made.partitions.contains_key(partition) {
+            shared.names.learn_partition(*queue, place, *partition);
         }
     }
     let mut prints = shared.prints();

@@ -2,6 +2,7 @@
 
 use super::SqliteQueues;
 use super::clock::{micros, unsigned};
+use super::limits::{MOVE_GRANTS, limits_changed};
 use super::rows::{self, GroupRow, QueueRow};
 use super::work::Work;
 use crate::ids::{GroupId, PartitionId, QueueId};
@@ -91,33 +92,11 @@ impl SqliteQueues {
         };
         Ok(self.write(seek).await?.0)
     }
-
-    /// Deletes a group, of one queue or of all. Tells how many partitions it had looked at.
-    pub async fn delete_group(&self, group: &str, queue: Option<&str>) -> Result<u64, StoreError> {
-        let group: Arc<str> = group.into();
-        let queue: Option<Arc<str>> = queue.map(Arc::from);
-        let delete = move |work: &mut Work<'_>| {
-            let mut found = rows::groups_named(work.db, &group)?;
-            if let Some(name) = &queue {
-                let queue = work.queue_named(name)?.map(|row| row.info.id);
-                found.retain(|(_, row)| Some(row.queue) == queue);
-            }
-            let mut lanes = 0;
-            for (id, row) in found {
-                if work.queue(row.queue)?.is_some() {
-                    lanes += row.lanes;
-                    delete_group(work, id, &row)?;
-                }
-            }
-            Ok(lanes)
-        };
-        Ok(self.write(delete).await?.0)
-    }
 }
 
 fn configure(work: &mut Work<'_>, wish: &Configure) -> rusqlite::Result<Configured> {
     let row = work.queue_or_new(&wish.name)?;
-    let partition = work.partition_or_new(row.info.id, &DEFAULT_PARTITION.into())?.0;
+    let partition = work.partition_or_new(row.info.id, &DEFAULT_PARTITION.into(), 0)?.0;
     let options = (wish.change.0)(&row.info.options);
     let mut info = row.info;
     info.options = Arc::new(options);
@@ -127,12 +106,19 @@ fn configure(work: &mut Work<'_>, wish: &Configure) -> rusqlite::Result<Configur
     if let Some(task) = &wish.task {
         info.task = task.clone();
     }
-    let rules = info.options.rules();
+    let rules = rows::rules_of(&info.options, row.rules.floor);
+    let limits = rows::limits_of(&info.options);
+    if limits != row.limits {
+        for (group, _) in rows::groups_of(work.db, info.id)? {
+            limits_changed(work, limits.as_deref(), group)?;
+        }
+    }
     if rules.delay < row.rules.delay || rules.window < row.rules.window {
         look_again(work, info.id)?;
     }
     work.change_queue(info.id, |row| {
         row.rules = rules;
+        row.limits = limits;
         row.info = info.clone();
     });
     work.write_messages()?;
@@ -145,7 +131,7 @@ fn configure(work: &mut Work<'_>, wish: &Configure) -> rusqlite::Result<Configur
 fn look_again(work: &mut Work<'_>, queue: QueueId) -> rusqlite::Result<()> {
     let now = micros(work.now);
     for (group, _) in rows::groups_of(work.db, queue)? {
-        let sql = "UPDATE skep_queue_lanes SET ready_at = ?2
+        let sql = "UPDATE skep_queue_lanes SET ready_at = ?2, blocked_key = NULL
                    WHERE grp = ?1 AND ready_at IS NOT NULL AND ready_at > ?2
                      AND (lease_until IS NULL OR lease_until <= ?2)";
         work.db.prepare_cached(sql)?.execute([group.0, now])?;
@@ -165,7 +151,7 @@ fn summary(db: &Connection, row: &QueueRow) -> rusqlite::Result<QueueSummary> {
     })
 }
 
-fn pending(row: &QueueRow, settled: i64) -> u64 {
+pub(super) fn pending(row: &QueueRow, settled: i64) -> u64 {
     row.pushed.saturating_sub(unsigned(settled).max(row.removed))
 }
 
@@ -179,6 +165,7 @@ fn detail(
     let first = first.into_iter().map(|(id, partition)| PartitionInfo {
         id,
         name: partition.name,
+        level: partition.level,
         tail: partition.tail,
         last_push: (partition.tail > 0).then_some(partition.last_push),
         created_at: partition.created_at,
@@ -208,15 +195,20 @@ fn seek_group(
     to: SeekTo,
 ) -> rusqlite::Result<Sought> {
     let Some(queue) = work.queue_named(queue)? else { return Ok(Sought::NoQueue) };
-    if let Some((id, row)) = work.group_named(queue.info.id, group)? {
-        delete_group(work, id, &row)?;
+    let before = work.group_named(queue.info.id, group)?;
+    if let Some((id, row)) = &before {
+        delete_group(work, *id, row)?;
     }
     // This batch has a time of its own, after every push that was there.
     let start = match to {
         SeekTo::Time(time) => Some(Start::From(time)),
         SeekTo::End => None,
     };
-    work.new_group(&queue, group, start);
+    let (id, _) = work.new_group(&queue, group, start);
+    if let Some((before, _)) = before.filter(|_| queue.limits.is_some()) {
+        // Reading elsewhere is no way around a rate.
+        work.db.prepare_cached(MOVE_GRANTS)?.execute([before.0, id.0])?;
+    }
     Ok(Sought::Moved(queue.partitions))
 }
 
@@ -228,23 +220,31 @@ fn seek_partition(
     to: SeekTo,
 ) -> rusqlite::Result<Sought> {
     let Some(queue) = work.queue_named(queue)? else { return Ok(Sought::NoQueue) };
-    let Some((id, row)) = work.partition_named(queue.info.id, partition)? else {
+    let levels = work.partitions_named(&queue, partition)?;
+    if levels.is_empty() {
         return Ok(Sought::NoPartition);
-    };
+    }
     let (group_id, group_row) = match work.group_named(queue.info.id, group)? {
         Some(found) => found,
         None => work.new_group(&queue, group, Some(Start::All)),
     };
-    let cursor = match to {
-        SeekTo::End => row.tail,
-        SeekTo::Time(time) => work.pushed_before(id, &row, time)?,
-    };
-    work.move_lane(&queue, (id, &row), (group_id, &group_row), cursor)?;
-    Ok(Sought::Moved(1))
+    let moved = levels.len() as u64;
+    for (id, row) in levels {
+        let cursor = match to {
+            SeekTo::End => row.tail,
+            SeekTo::Time(time) => work.pushed_before(id, &row, time)?,
+        };
+        work.move_lane(&queue, (id, &row), (group_id, &group_row), cursor)?;
+    }
+    Ok(Sought::Moved(moved))
 }
 
 /// Nobody sees the group any more; its lanes are removed by tidying, from the newest partition on.
-fn delete_group(work: &mut Work<'_>, id: GroupId, row: &GroupRow) -> rusqlite::Result<()> {
+pub(super) fn delete_group(
+    work: &mut Work<'_>,
+    id: GroupId,
+    row: &GroupRow,
+) -> rusqlite::Result<()> {
     let sql = "UPDATE skep_queue_groups SET deleted = 1, frontier = ?2 WHERE id = ?1";
     work.db.prepare_cached(sql)?.execute([id.0, i64::MAX])?;
     work.forget_group(id, row);

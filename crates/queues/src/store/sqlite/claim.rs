@@ -1,5 +1,6 @@
 //! Claiming.
 
+use super::groups::remembered_start;
 use super::ready::FRONTIER_CHUNKS_MAX;
 use super::rows::{GroupRow, LaneRow, PartitionRow, QueueRow, queues_matching};
 use super::work::{LaneKey, Work};
@@ -15,6 +16,8 @@ use std::time::Duration;
 
 /// Lanes that one claim looks at in vain before it gives up for now.
 const VAIN_MAX: usize = 256;
+/// Lanes that one claim finds without room for their key: others must not wait behind them.
+const BLOCKED_MAX: usize = 1_024;
 
 /// What a claim got; the bytes may have to be read yet.
 #[derive(Debug)]
@@ -32,6 +35,7 @@ pub(super) struct PickedLane {
     pub(super) queue: Arc<str>,
     pub(super) partition: Arc<str>,
     pub(super) id: PartitionId,
+    pub(super) level: u8,
     pub(super) spans: Vec<PickedSpan>,
 }
 
@@ -40,6 +44,13 @@ pub(super) struct PickedLane {
 pub(super) struct PickedSpan {
     pub(super) span: Span,
     pub(super) body: Option<Bytes>,
+}
+
+impl PickedSpan {
+    /// The last number that was handed out.
+    pub(super) fn last(&self) -> u64 {
+        self.span.first + u64::from(self.span.count.max(1)) - 1
+    }
 }
 
 impl PickedLane {
@@ -53,12 +64,16 @@ struct Wish<'job> {
     job: &'job ClaimJob,
     until: Time,
     left: u32,
+    /// What the limits of the queue leave.
+    room: u32,
 }
 
 /// What looking at one lane came to.
 enum Look {
     Got(PickedLane),
     Nothing,
+    /// It waits for room now.
+    Blocked,
 }
 
 impl Work<'_> {
@@ -89,40 +104,107 @@ impl Work<'_> {
     ) -> rusqlite::Result<(GroupId, GroupRow)> {
         match self.group_named(queue.info.id, &job.group)? {
             Some(found) => Ok(found),
-            None => Ok(self.new_group(queue, &job.group, job.start)),
+            None => {
+                let start = remembered_start(self.db, &job.group)?.or(job.start);
+                Ok(self.new_group(queue, &job.group, start))
+            }
         }
     }
 
     fn wish<'job>(&self, queue: &QueueRow, job: &'job ClaimJob) -> Wish<'job> {
         let seconds = job.lease_seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
         let until = self.now + seconds.unwrap_or(queue.rules.lease);
-        Wish { job, until, left: job.batch }
+        Wish { job, until, left: job.batch, room: u32::MAX }
     }
 
     fn claim_queue(&mut self, queue: &QueueRow, job: &ClaimJob) -> rusqlite::Result<Picked> {
-        let (group, _) = self.group_or_new(queue, job)?;
+        let (group, row) = self.group_or_new(queue, job)?;
         let mut wish = self.wish(queue, job);
         let mut lanes = Vec::new();
         let mut seen = Vec::new();
-        let (mut vain, mut chunks) = (0, FRONTIER_CHUNKS_MAX);
+        let mut no_room = None;
+        let (mut vain, mut blocked, mut chunks) = (0, 0, FRONTIER_CHUNKS_MAX);
         let most = usize::try_from(job.partitions.max(1)).unwrap_or(usize::MAX);
-        while wish.left > 0 && lanes.len() < most && vain < VAIN_MAX {
+        while wish.left > 0 && lanes.len() < most && vain < VAIN_MAX && blocked < BLOCKED_MAX {
+            no_room = self.no_room(queue, group, &mut wish)?;
+            if no_room.is_some() {
+                break;
+            }
             self.open_frontier(queue, group, &seen, &mut chunks)?;
             let Some((_, id)) = self.first_ready(group, &seen)? else { break };
+            let Some(mut partition) = self.partition(id)? else {
+                seen.push(id);
+                continue;
+            };
+            let mut id = id;
+            if queue.has_levels() {
+                let served = (id, partition);
+                (id, partition) = self.highest_ready(queue, served, (group, &row), &seen)?;
+            }
             seen.push(id);
-            let Some(partition) = self.partition(id)? else { continue };
             match self.look(queue, (id, group), &partition, &mut wish)? {
                 Look::Got(lane) => lanes.push(lane),
                 Look::Nothing => vain += 1,
+                Look::Blocked => blocked += 1,
             }
         }
         if lanes.is_empty() {
             // There may be more to look at; it is not this claim that shall hold up the others.
-            let unseen = chunks == 0 || vain == VAIN_MAX;
-            let next_at = if unseen { Some(self.now) } else { self.next_ready(group)? };
+            let unseen = chunks == 0 || vain == VAIN_MAX || blocked == BLOCKED_MAX;
+            let next_at = match no_room {
+                Some(when) => Some(when),
+                None if unseen => Some(self.now),
+                None => self.next_ready(group)?,
+            };
             return Ok(self.nothing(Nothing::Empty, next_at));
         }
-        Ok(Picked { lanes, until: wish.until, now: self.now, next_at: None, nothing: None })
+        if no_room.is_none() {
+            self.pass_room_on(queue, (group, &row), &seen)?;
+        }
+        Ok(self.picked(lanes, &wish))
+    }
+
+    fn picked(&self, lanes: Vec<PickedLane>, wish: &Wish<'_>) -> Picked {
+        Picked { lanes, until: wish.until, now: self.now, next_at: None, nothing: None }
+    }
+
+    /// If the limits of the queue leave nothing: when to come again.
+    fn no_room(
+        &mut self,
+        queue: &QueueRow,
+        group: GroupId,
+        wish: &mut Wish<'_>,
+    ) -> rusqlite::Result<Option<Time>> {
+        let Some(limits) = queue.limits.clone() else { return Ok(None) };
+        let share = self.share(&limits.queue, group, None, wish.job.auto_ack)?;
+        wish.room = share.count;
+        Ok((share.count == 0).then_some(share.next_at))
+    }
+
+    /// Whoever was woken because there was room, and left some, wakes the next.
+    fn pass_room_on(
+        &mut self,
+        queue: &QueueRow,
+        (group, row): (GroupId, &GroupRow),
+        seen: &[PartitionId],
+    ) -> rusqlite::Result<()> {
+        let limited = queue.limits.as_ref().is_some_and(|it| it.queue.in_flight.is_some());
+        if !limited {
+            return Ok(());
+        }
+        let next = match self.first_ready(group, seen)? {
+            Some((_, id)) => Some(id),
+            None => {
+                let frontier = self.group(group)?.map(|row| row.frontier);
+                frontier.filter(|frontier| *frontier < queue.newest).map(|_| queue.newest)
+            }
+        };
+        if let Some(id) = next
+            && let Some(partition) = self.partition(id)?
+        {
+            self.wake(queue, &partition, Some(row.name.clone()));
+        }
+        Ok(())
     }
 
     fn claim_partition(
@@ -132,31 +214,31 @@ impl Work<'_> {
         job: &ClaimJob,
     ) -> rusqlite::Result<Picked> {
         let (group, row) = self.group_or_new(queue, job)?;
-        let Some((id, partition)) = self.partition_named(queue.info.id, name)? else {
+        let levels = self.partitions_named(queue, name)?;
+        if levels.is_empty() {
             return Ok(self.nothing(Nothing::NoPartition, None));
-        };
-        let key = (id, group);
-        let lane = self.lane_or_new(queue, key, &partition, &row)?.lane;
-        let mut wish = self.wish(queue, job);
-        if let Look::Got(lane) = self.look(queue, key, &partition, &mut wish)? {
-            let lanes = vec![lane];
-            return Ok(Picked {
-                lanes,
-                until: wish.until,
-                now: self.now,
-                next_at: None,
-                nothing: None,
-            });
         }
-        let after = self.lane(key)?.and_then(|row| row.ready_at);
-        let why = if lane.live_lease(self.now).is_some() {
-            Nothing::Leased
-        } else if after.is_some() && partition.last_push + queue.rules.window > self.now {
-            Nothing::Window
-        } else {
-            Nothing::Empty
-        };
-        Ok(self.nothing(why, after))
+        let mut wish = self.wish(queue, job);
+        let no_room = self.no_room(queue, group, &mut wish)?;
+        let (mut why, mut next_at) = (Nothing::Empty, no_room);
+        for (id, partition) in levels {
+            let key = (id, group);
+            let lane = self.lane_or_new(queue, key, &partition, &row)?.lane;
+            if no_room.is_none()
+                && let Look::Got(lane) = self.look(queue, key, &partition, &mut wish)?
+            {
+                return Ok(self.picked(vec![lane], &wish));
+            }
+            let after = self.lane(key)?.and_then(|row| row.ready_at).filter(|_| no_room.is_none());
+            let calm = partition.last_push + queue.rules.window <= self.now;
+            if lane.live_lease(self.now).is_some() {
+                why = Nothing::Leased;
+            } else if after.is_some() && !calm && why == Nothing::Empty {
+                why = Nothing::Window;
+            }
+            next_at = next_at.into_iter().chain(after).min();
+        }
+        Ok(self.nothing(why, next_at))
     }
 
     /// By priority, and among equals by the lane that waits longest.
@@ -208,13 +290,30 @@ impl Work<'_> {
         wish: &mut Wish<'_>,
     ) -> rusqlite::Result<Look> {
         let (id, group) = key;
-        let Some(LaneRow { mut lane, .. }) = self.lane(key)? else { return Ok(Look::Nothing) };
+        let Some(row) = self.lane(key)? else { return Ok(Look::Nothing) };
+        let mut want = wish.left.min(wish.room);
+        let limits = queue.limits.clone().filter(|_| row.lane.live_lease(self.now).is_none());
+        let limited = match limits {
+            Some(limits) => {
+                let name: Arc<str> = limits.key_of(&partition.name).into();
+                let share = self.share(&limits.key, group, Some(&name), wish.job.auto_ack)?;
+                let waits = row.blocked_key.is_some();
+                if share.count == 0 && (waits || row.ready_at.is_some_and(|at| at <= self.now)) {
+                    self.block(key, row, &name, share.next_at);
+                    return Ok(Look::Blocked);
+                }
+                want = want.min(share.count);
+                Some((limits, name))
+            }
+            None => None,
+        };
+        let LaneRow { mut lane, .. } = row;
         let before = lane.cursor;
         let oldest = queue.rules.expired_before(self.now);
-        let runs = self.runs(id, partition, before + 1, wish.left, oldest)?;
+        let runs = self.runs(id, partition, before + 1, want, oldest)?;
         let backlog = Backlog { runs: &runs, tail: partition.tail, last_push: partition.last_push };
         let claim = Claim {
-            want: wish.left,
+            want,
             lease: wish.job.lease,
             until: wish.until,
             auto_settle: wish.job.auto_ack,
@@ -224,13 +323,19 @@ impl Work<'_> {
             Some(run) => Some(run.at),
             None => self.next_at(id, partition, lane.cursor)?,
         };
+        self.pass_end(&mut lane, partition, next);
         let ready_at = lane.ready_at(self.now, &queue.rules, next, partition.last_push);
-        self.set_lane(key, LaneRow { lane, ready_at });
+        self.set_lane(key, queue.lane_row(partition, lane, ready_at, self.now));
         self.count_settled(group, before, lane.cursor);
+        let got: u32 = claimed.spans.iter().map(|span| span.count).sum();
+        if let Some((limits, name)) = limited {
+            self.granted(&limits, group, &name, got)?;
+            // What this lane left is for the others.
+            self.unblock(queue, &limits, (group, &wish.job.group), &name)?;
+        }
         if claimed.spans.is_empty() {
             return Ok(Look::Nothing);
         }
-        let got: u32 = claimed.spans.iter().map(|span| span.count).sum();
         wish.left -= got.min(wish.left);
         let spans = claimed
             .spans
@@ -240,6 +345,7 @@ impl Work<'_> {
             queue: queue.info.name.clone(),
             partition: partition.name.clone(),
             id,
+            level: partition.level,
             spans: spans.collect(),
         }))
     }

@@ -14,23 +14,36 @@
 //! away must not wait for those who bring more.
 
 mod admin;
+mod browse;
 mod claim;
 mod clock;
 mod dead;
+mod groups;
+mod later;
+mod levels;
+mod limits;
+mod partitions;
 mod push;
 mod ready;
+mod redrives;
+mod remove;
 mod rows;
+mod schedules;
 mod segments;
 mod settle;
+mod stats;
+mod switches;
 mod table;
+mod takes;
 #[cfg(test)]
 mod tests;
 mod tidy;
+mod traces;
 mod work;
 
 use crate::bodies::{Bodies, BodyKey};
 use crate::options::QueuesOptions;
-use crate::record::part;
+use crate::record::part_there;
 use crate::store::{
     Answer, ClaimJob, Claimed, ClaimedLane, ItemSettled, Job, NewMessage, NotDone, Nothing, Part,
     Pushed, SettleItem, StepDone, TransactionJob, Wake, WorkError,
@@ -94,6 +107,9 @@ enum Done {
     Extend(Option<Time>),
     Release(usize),
 }
+
+/// What there is of segments that were claimed: first number, how many messages, and their bytes.
+type Pieces = HashMap<BodyKey, Vec<(u64, u32, Bytes)>>;
 
 /// A claim that is to be answered.
 struct Pending {
@@ -206,26 +222,28 @@ impl SqliteQueues {
         nobodys
     }
 
-    /// Reads, beside the writer, the bytes that were not in memory.
-    async fn read_bodies(&self, claims: &[Pending]) -> Result<HashMap<BodyKey, Bytes>, StoreError> {
+    /// Reads, beside the writer, the bytes that were not in memory. Messages may have been taken
+    /// out since they were claimed, so a segment may have become pieces.
+    async fn read_bodies(&self, claims: &[Pending]) -> Result<Pieces, StoreError> {
         let mut keys = Vec::new();
         for lane in claims.iter().flat_map(|claim| &claim.picked.lanes) {
             let missing = lane.spans.iter().filter(|span| span.body.is_none());
-            keys.extend(missing.map(|span| lane.key(span)));
+            keys.extend(missing.map(|span| (lane.key(span), span.last())));
         }
         let read = move |db: &Connection| {
-            let mut bodies = HashMap::with_capacity(keys.len());
-            for key in keys {
-                let body = segments::read_body(db, key.0, key.1)?;
-                bodies.extend(body.map(|body| (key, body)));
+            let mut pieces = Pieces::with_capacity(keys.len());
+            for (key, last) in keys {
+                pieces.insert(key, segments::read_pieces(db, key, last)?);
             }
-            Ok::<_, StoreError>(bodies)
+            Ok::<_, StoreError>(pieces)
         };
-        let bodies = self.sqlite.read(read).await?;
-        for (key, body) in &bodies {
-            self.bodies.put(*key, body.clone());
+        let pieces = self.sqlite.read(read).await?;
+        for ((partition, _), pieces) in &pieces {
+            for (first, _, body) in pieces {
+                self.bodies.put((*partition, *first), body.clone());
+            }
         }
-        Ok(bodies)
+        Ok(pieces)
     }
 
     async fn give_back(&self, leases: Vec<LeaseId>) -> Vec<Wake> {
@@ -280,32 +298,42 @@ fn refuse(reply: Reply, error: WorkError) {
 }
 
 /// Answers a claim. Gives back its lease if nobody has it now.
-fn hand_out(claim: Pending, bodies: &HashMap<BodyKey, Bytes>) -> Option<LeaseId> {
+fn hand_out(claim: Pending, pieces: &Pieces) -> Option<LeaseId> {
     let Pending { picked, lease, auto_ack, answer } = claim;
     let wanted = !picked.lanes.is_empty();
-    let claimed = claimed(picked, bodies);
+    let claimed = claimed(picked, pieces);
     // One that cannot be read stays leased: given back, it would be handed out again at once.
     let missing = matches!(&claimed, Ok(claimed) if claimed.lanes.is_empty());
     let sent = answer.send(claimed).is_ok();
     (wanted && !auto_ack && (!sent || missing)).then_some(lease)
 }
 
-fn claimed(picked: Picked, bodies: &HashMap<BodyKey, Bytes>) -> Result<Claimed, WorkError> {
+fn claimed(picked: Picked, pieces: &Pieces) -> Result<Claimed, WorkError> {
     let mut lanes = Vec::with_capacity(picked.lanes.len());
     for lane in picked.lanes {
         let mut parts = Vec::with_capacity(lane.spans.len());
         for span in &lane.spans {
-            // What retention removed in between is simply missing.
-            let Some(body) = span.body.as_ref().or_else(|| bodies.get(&lane.key(span))) else {
-                continue;
-            };
-            let skip = usize::try_from(span.span.first - span.span.run).unwrap_or(usize::MAX);
-            let records = part(body, skip, span.span.count as usize)?;
-            parts.push(Part { at: span.span.at, count: span.span.count, records });
+            let at_hand = span.body.clone().map(|body| (span.span.run, u32::MAX, body));
+            // What was removed in between is simply missing.
+            let read = pieces.get(&lane.key(span)).into_iter().flatten();
+            for (first, count, body) in at_hand.iter().chain(read) {
+                let from = span.span.first.max(*first);
+                let to = span.last().min(*first + u64::from(count - 1));
+                if to < from {
+                    continue;
+                }
+                let skip = usize::try_from(from - first).unwrap_or(usize::MAX);
+                let most = usize::try_from(to - from + 1).unwrap_or(usize::MAX);
+                let (records, count) = part_there(body, skip, most)?;
+                if count > 0 {
+                    parts.push(Part { at: span.span.at, count: count as u32, records });
+                }
+            }
         }
         if !parts.is_empty() {
             let (queue, partition) = (lane.queue, lane.partition);
-            lanes.push(ClaimedLane { queue, partition, id: lane.id, parts });
+            let (id, level) = (lane.id, lane.level);
+            lanes.push(ClaimedLane { queue, partition, id, level, parts });
         }
     }
     let removed = lanes.is_empty() && picked.nothing.is_none();

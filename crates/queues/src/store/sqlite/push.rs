@@ -1,11 +1,12 @@
 //! Pushing.
 
 use super::clock::{signed, unsigned};
+use super::later::LaterRow;
 use super::rows::{QueueRow, groups_of};
 use super::segments::{Found, Staged, StagedMessage, run_of};
 use super::work::Work;
 use crate::ids::{PartitionId, QueueId};
-use crate::record::{Damaged, Record, Records};
+use crate::record::{Damaged, PRIORITY_MAX, Record, Records};
 use crate::store::{NewMessage, Pushed, WorkError};
 use bytes::Bytes;
 use rusqlite::OptionalExtension;
@@ -20,7 +21,7 @@ impl Work<'_> {
         let mut pushed = Vec::with_capacity(messages.len());
         let mut added = HashMap::new();
         let same = |one: &NewMessage, next: &NewMessage| {
-            one.queue == next.queue && one.partition == next.partition
+            (&one.queue, &one.partition, one.level) == (&next.queue, &next.partition, next.level)
         };
         for together in messages.chunk_by(same) {
             self.push_together(together, &mut added, &mut pushed)?;
@@ -28,14 +29,14 @@ impl Work<'_> {
         Ok(pushed)
     }
 
-    /// Messages of one partition.
+    /// Messages of one partition and level.
     fn push_together(
         &mut self,
         messages: &[NewMessage],
         added: &mut HashMap<QueueId, u64>,
         pushed: &mut Vec<Pushed>,
     ) -> Result<(), WorkError> {
-        let Some(NewMessage { queue: name, partition, .. }) = messages.first() else {
+        let Some(NewMessage { queue: name, partition, level, .. }) = messages.first() else {
             return Ok(());
         };
         let queue = self.queue_or_new(name)?;
@@ -43,18 +44,26 @@ impl Work<'_> {
         if messages.iter().any(|message| message.encrypted != encrypted) {
             return Err(WorkError::Encryption { queue: name.clone() });
         }
-        let (id, row) = self.partition_or_new(queue.info.id, partition)?;
+        let level = (*level).min(PRIORITY_MAX);
+        let (id, row) = self.partition_or_new(queue.info.id, partition, level)?;
         let window = queue.info.options.dedup_window();
         self.know_prints(id, &row, window)?;
         let mut fresh = Fresh::of(messages.len());
+        let mut delayed = 0;
         for message in messages {
             let before = match self.state.prints.find(id, message.print) {
-                Some(number) => self.original(id, number, message, window)?,
-                None => None,
+                Some(number) if !message.again => self.original(id, number, message, window)?,
+                _ => None,
             };
-            let before = match before {
-                Some(original) => Some(original),
-                None => fresh.add(message)?,
+            let due = message.due.filter(|due| *due > self.now);
+            let before = match (before, due) {
+                (Some(original), _) => Some(original),
+                (None, None) => fresh.add(message)?,
+                (None, Some(due)) => {
+                    let before = self.set_apart((queue.info.id, id), message, due, &fresh)?;
+                    delayed += u64::from(before.is_none());
+                    before
+                }
             };
             pushed.push(Pushed {
                 id: before.unwrap_or(message.id),
@@ -63,12 +72,18 @@ impl Work<'_> {
             });
         }
         let count = fresh.messages.len() as u64;
-        if count == 0 {
+        if count + delayed == 0 {
             return Ok(());
         }
         let before = added.entry(queue.info.id).or_default();
-        self.check_size(queue.info.id, *before, count)?;
-        *before += count;
+        self.check_size(queue.info.id, *before, count + delayed)?;
+        *before += count + delayed;
+        if delayed > 0 {
+            self.change_queue(queue.info.id, |queue| queue.later += delayed);
+        }
+        if count == 0 {
+            return Ok(());
+        }
         let at = self.now.max(row.last_push);
         let now = self.now;
         self.stage(id, row.tail + 1, at, fresh.messages, window);
@@ -78,6 +93,29 @@ impl Work<'_> {
             row.last_push = at;
         });
         Ok(())
+    }
+
+    /// Lets a message wait for its time, or tells the id of the one with its transaction id that
+    /// does, or that came with the same push.
+    fn set_apart(
+        &mut self,
+        (queue, partition): (QueueId, PartitionId),
+        message: &NewMessage,
+        due: Time,
+        fresh: &Fresh,
+    ) -> Result<Option<Uuid>, WorkError> {
+        if !message.again {
+            let before = match fresh.find(message)? {
+                Some(place) => Some(fresh.ids[place]),
+                None => self.waits_already(partition, message)?,
+            };
+            if before.is_some() {
+                return Ok(before);
+            }
+        }
+        let (print, record) = (message.print, message.record.clone());
+        self.later.push(LaterRow { queue, partition, due, print, record });
+        Ok(None)
     }
 
     fn stage(
@@ -140,16 +178,16 @@ impl Work<'_> {
             return Ok(());
         }
         let waiting = self.waiting(&queue)?;
-        match waiting + new > max_size {
-            true => {
-                let waiting = waiting.saturating_sub(own);
-                Err(WorkError::Full { queue: queue.info.name, waiting, max_size })
-            }
+        let before = waiting.saturating_sub(own);
+        // Whoever moves what has waited needs no room: it counted before.
+        let most = max_size.max(before + self.taken.moved(id));
+        match waiting + new > most {
+            true => Err(WorkError::Full { queue: queue.info.name, waiting: before, max_size }),
             false => Ok(()),
         }
     }
 
-    /// Messages that the slowest group has not settled.
+    /// Messages that the slowest group has not settled, and those that wait for their time.
     fn waiting(&mut self, queue: &QueueRow) -> rusqlite::Result<u64> {
         let mut slowest = None;
         let mut look = |settled: i64| {
@@ -162,7 +200,7 @@ impl Work<'_> {
             look(row.settled);
         }
         let settled = slowest.map_or(0, unsigned);
-        Ok(queue.pushed.saturating_sub(settled.max(queue.removed)))
+        Ok(queue.pushed.saturating_sub(settled.max(queue.removed)) + queue.later)
     }
 }
 
@@ -185,17 +223,22 @@ impl Fresh {
 
     /// Adds the message, or tells the id of the one in this push with its transaction id.
     fn add(&mut self, message: &NewMessage) -> Result<Option<Uuid>, Damaged> {
-        let place = self.messages.len();
-        if let Some(before) = self.places.insert(message.print, place) {
-            let known = first(&self.messages[before].record)?;
-            if known.transaction == first(&message.record)?.transaction {
-                self.places.insert(message.print, before);
-                return Ok(Some(self.ids[before]));
-            }
+        if !message.again
+            && let Some(before) = self.find(message)?
+        {
+            return Ok(Some(self.ids[before]));
         }
+        self.places.insert(message.print, self.messages.len());
         self.ids.push(message.id);
         self.messages.push(StagedMessage { print: message.print, record: message.record.clone() });
         Ok(None)
+    }
+
+    /// Where the message with this one's transaction id is.
+    fn find(&self, message: &NewMessage) -> Result<Option<usize>, Damaged> {
+        let Some(before) = self.places.get(&message.print) else { return Ok(None) };
+        let known = first(&self.messages[*before].record)?;
+        Ok((known.transaction == first(&message.record)?.transaction).then_some(*before))
     }
 }
 

@@ -164,12 +164,10 @@ impl Work<'_> {
             Some(start) => self.pushed_before(key.0, partition, start)?,
         };
         // What was there when a group began at its end was counted then.
-        let counted = match group.start {
-            Some(start) if start == group.created_at => cursor,
-            Some(start) if start > group.created_at => {
-                self.pushed_before(key.0, partition, group.created_at)?
-            }
-            _ => 0,
+        let counted = match group.counted_until() {
+            Time::ZERO => 0,
+            until if group.start == Some(until) => cursor,
+            until => self.pushed_before(key.0, partition, until)?,
         };
         let lane = Lane::beginning_after(cursor);
         let next = self.next_at(key.0, partition, cursor)?;
@@ -178,11 +176,11 @@ impl Work<'_> {
         let calm = !queue.rules.window.is_zero();
         let last_push = if calm { partition.last_push } else { Time::ZERO };
         let ready_at = lane.ready_at(since, &queue.rules, next, last_push);
-        let row = LaneRow { lane, ready_at };
-        self.set_lane(key, row);
+        let row = queue.lane_row(partition, lane, ready_at, self.now);
+        self.set_lane(key, row.clone());
         self.change_group(key.1, |row| {
             row.lanes += 1;
-            row.settled += super::clock::signed(cursor - counted.min(cursor));
+            row.settled += super::clock::signed(cursor) - super::clock::signed(counted);
         });
         Ok(row)
     }

@@ -7,7 +7,7 @@ use crate::store::QueueInfo;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use skep_policy::Time;
-use skep_policy::queues::{Lane, Lease, LeaseId, Rules};
+use skep_policy::queues::{Lane, Lease, LeaseId, Limits, Rules};
 use std::sync::Arc;
 
 /// A queue and its counters.
@@ -19,6 +19,12 @@ pub(super) struct QueueRow {
     pub(super) removed: u64,
     pub(super) partitions: u64,
     pub(super) dead: u64,
+    /// Messages that wait for their time.
+    pub(super) later: u64,
+    /// Bit n says that it has partitions of level n; level 0 needs no bit.
+    pub(super) levels: u16,
+    /// What a group may have of it; `None` is anything.
+    pub(super) limits: Option<Arc<Limits>>,
     /// Its newest partition.
     pub(super) newest: PartitionId,
     /// Messages pushed in the batch of this time: see [`QueueRow::pushed_before`].
@@ -39,11 +45,23 @@ impl QueueRow {
     }
 }
 
+/// The part of a queue's options that claims and settlements ask for all the time.
+pub(super) fn rules_of(options: &QueueOptions, cleared_at: Time) -> Rules {
+    Rules { floor: cleared_at, ..options.rules() }
+}
+
+/// See [`QueueRow::limits`].
+pub(super) fn limits_of(options: &QueueOptions) -> Option<Arc<Limits>> {
+    let limits = options.limits();
+    limits.any().then(|| Arc::new(limits))
+}
+
 /// A partition.
 #[derive(Clone, Debug)]
 pub(super) struct PartitionRow {
     pub(super) queue: QueueId,
     pub(super) name: Arc<str>,
+    pub(super) level: u8,
     pub(super) tail: u64,
     pub(super) last_push: Time,
     pub(super) created_at: Time,
@@ -59,13 +77,19 @@ pub(super) struct GroupRow {
     pub(super) settled: i64,
     pub(super) lanes: u64,
     pub(super) created_at: Time,
+    /// See [`GroupRow::counted_until`].
+    pub(super) counted: Option<Time>,
 }
 
 /// A lane and when it can next be claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LaneRow {
     pub(super) lane: Lane,
     pub(super) ready_at: Option<Time>,
+    /// It is leased, and its queue has limits: what it counts for.
+    pub(super) leased_key: Option<Arc<str>>,
+    /// It waits because this key has as much as it may.
+    pub(super) blocked_key: Option<Arc<str>>,
 }
 
 /// A message for the dead letters.
@@ -83,7 +107,8 @@ pub(super) struct DeadRow {
 
 const QUEUE: &str = "SELECT id, name, namespace, task, options, created_at, pushed, removed,
     partitions, dead, coalesce((SELECT max(p.id) FROM skep_queue_partitions p
-                                WHERE p.queue = skep_queues.id), 0)
+                                WHERE p.queue = skep_queues.id), 0),
+    later, cleared_at, levels
     FROM skep_queues";
 
 pub(super) fn queue_from(row: &Row<'_>) -> rusqlite::Result<QueueRow> {
@@ -100,13 +125,16 @@ pub(super) fn queue_from(row: &Row<'_>) -> rusqlite::Result<QueueRow> {
         created_at: time(row.get(5)?),
     };
     Ok(QueueRow {
-        rules: info.options.rules(),
+        rules: rules_of(&info.options, time(row.get(12)?)),
+        limits: limits_of(&info.options),
         info,
         pushed: unsigned(row.get(6)?),
         removed: unsigned(row.get(7)?),
         partitions: unsigned(row.get(8)?),
         dead: unsigned(row.get(9)?),
         newest: PartitionId(row.get(10)?),
+        later: unsigned(row.get(11)?),
+        levels: row.get(13)?,
         fresh: (Time::ZERO, 0),
     })
 }
@@ -155,7 +183,8 @@ pub(super) fn queues_matching(
 pub(super) fn write_queue(db: &Connection, row: &QueueRow, new: bool) -> rusqlite::Result<()> {
     if !new {
         // What `configure` changes is written by `write_settings`: not with every push.
-        let sql = "UPDATE skep_queues SET pushed = ?2, removed = ?3, partitions = ?4, dead = ?5
+        let sql = "UPDATE skep_queues SET pushed = ?2, removed = ?3, partitions = ?4, dead = ?5,
+                       later = ?6, levels = ?7
                    WHERE id = ?1";
         db.prepare_cached(sql)?.execute([
             row.info.id.0,
@@ -163,12 +192,14 @@ pub(super) fn write_queue(db: &Connection, row: &QueueRow, new: bool) -> rusqlit
             signed(row.removed),
             signed(row.partitions),
             signed(row.dead),
+            signed(row.later),
+            i64::from(row.levels),
         ])?;
         return Ok(());
     }
     let sql = "INSERT INTO skep_queues (id, name, namespace, task, options, created_at, pushed,
-                   removed, partitions, dead, deleted)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0)";
+                   removed, partitions, dead, deleted, later, levels)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12)";
     db.prepare_cached(sql)?.execute(params![
         row.info.id.0,
         row.info.name,
@@ -180,6 +211,8 @@ pub(super) fn write_queue(db: &Connection, row: &QueueRow, new: bool) -> rusqlit
         signed(row.removed),
         signed(row.partitions),
         signed(row.dead),
+        signed(row.later),
+        row.levels,
     ])?;
     Ok(())
 }
@@ -197,7 +230,7 @@ fn options_text(info: &QueueInfo) -> rusqlite::Result<String> {
 }
 
 const PARTITION: &str =
-    "SELECT id, queue, name, tail, last_push, created_at FROM skep_queue_partitions";
+    "SELECT id, queue, name, tail, last_push, created_at, level FROM skep_queue_partitions";
 
 fn partition_from(row: &Row<'_>) -> rusqlite::Result<(PartitionId, PartitionRow)> {
     let partition = PartitionRow {
@@ -206,6 +239,7 @@ fn partition_from(row: &Row<'_>) -> rusqlite::Result<(PartitionId, PartitionRow)
         tail: unsigned(row.get(3)?),
         last_push: time(row.get(4)?),
         created_at: time(row.get(5)?),
+        level: row.get(6)?,
     };
     Ok((PartitionId(row.get(0)?), partition))
 }
@@ -214,9 +248,10 @@ pub(super) fn partition_by_name(
     db: &Connection,
     queue: QueueId,
     name: &str,
+    level: u8,
 ) -> rusqlite::Result<Option<(PartitionId, PartitionRow)>> {
-    let sql = with(PARTITION, "WHERE queue = ?1 AND name = ?2");
-    db.prepare_cached(&sql)?.query_row(params![queue.0, name], partition_from).optional()
+    let sql = with(PARTITION, "WHERE queue = ?1 AND name = ?2 AND level = ?3");
+    db.prepare_cached(&sql)?.query_row(params![queue.0, name, level], partition_from).optional()
 }
 
 pub(super) fn partition_by_id(
@@ -239,6 +274,26 @@ pub(super) fn partitions_after(
     select.query_map(params![queue.0, after.0, limit], partition_from)?.collect()
 }
 
+/// Partitions of a queue by their names: from `from` on, after `after`, before `end`.
+pub(super) fn partitions_named(
+    db: &Connection,
+    queue: QueueId,
+    from: &str,
+    after: Option<&str>,
+    end: Option<&str>,
+    limit: u32,
+) -> rusqlite::Result<Vec<(PartitionId, PartitionRow)>> {
+    let sql = match (after, end) {
+        (Some(_), Some(_)) => "AND name >= ?2 AND name > ?3 AND name < ?4",
+        (Some(_), None) => "AND name >= ?2 AND name > ?3 AND ?4 IS NULL",
+        (None, Some(_)) => "AND name >= ?2 AND ?3 IS NULL AND name < ?4",
+        (None, None) => "AND name >= ?2 AND ?3 IS NULL AND ?4 IS NULL",
+    };
+    let sql = format!("{PARTITION} WHERE queue = ?1 {sql} ORDER BY name LIMIT ?5");
+    let mut select = db.prepare_cached(&sql)?;
+    select.query_map(params![queue.0, from, after, end, limit], partition_from)?.collect()
+}
+
 pub(super) fn write_partition(
     db: &Connection,
     id: PartitionId,
@@ -250,8 +305,9 @@ pub(super) fn write_partition(
         let values = [id.0, signed(row.tail), micros(row.last_push)];
         return db.prepare_cached(sql)?.execute(values).map(|_| ());
     }
-    let sql = "INSERT INTO skep_queue_partitions (id, queue, name, tail, last_push, created_at)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let sql =
+        "INSERT INTO skep_queue_partitions (id, queue, name, tail, last_push, created_at, level)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     db.prepare_cached(sql)?.execute(params![
         id.0,
         row.queue.0,
@@ -259,12 +315,13 @@ pub(super) fn write_partition(
         signed(row.tail),
         micros(row.last_push),
         micros(row.created_at),
+        row.level,
     ])?;
     Ok(())
 }
 
-const GROUP: &str = "SELECT id, queue, name, start, frontier, settled, lanes, created_at
-    FROM skep_queue_groups";
+const GROUP: &str = "SELECT id, queue, name, start, frontier, settled, lanes, created_at,
+    counted FROM skep_queue_groups";
 
 fn group_from(row: &Row<'_>) -> rusqlite::Result<(GroupId, GroupRow)> {
     let group = GroupRow {
@@ -275,6 +332,7 @@ fn group_from(row: &Row<'_>) -> rusqlite::Result<(GroupId, GroupRow)> {
         settled: row.get(5)?,
         lanes: unsigned(row.get(6)?),
         created_at: time(row.get(7)?),
+        counted: row.get::<_, Option<i64>>(8)?.map(time),
     };
     Ok((GroupId(row.get(0)?), group))
 }
@@ -314,6 +372,38 @@ pub(super) fn groups_named(
     db.prepare_cached(&sql)?.query_map([name], group_from)?.collect()
 }
 
+/// Groups of this name, of all queues, by their numbers.
+pub(super) fn groups_named_after(
+    db: &Connection,
+    name: &str,
+    after: i64,
+    limit: u32,
+) -> rusqlite::Result<Vec<(GroupId, GroupRow)>> {
+    let sql = with(GROUP, "WHERE name = ?1 AND deleted = 0 AND id > ?2 ORDER BY id LIMIT ?3");
+    db.prepare_cached(&sql)?.query_map(params![name, after, limit], group_from)?.collect()
+}
+
+/// Groups of all queues, by their numbers.
+pub(super) fn groups_after(
+    db: &Connection,
+    after: i64,
+    limit: u32,
+) -> rusqlite::Result<Vec<(GroupId, GroupRow)>> {
+    let sql = with(GROUP, "WHERE id > ?1 AND deleted = 0 ORDER BY id LIMIT ?2");
+    db.prepare_cached(&sql)?.query_map(params![after, limit], group_from)?.collect()
+}
+
+/// Groups of a queue, by their names.
+pub(super) fn groups_of_after(
+    db: &Connection,
+    queue: QueueId,
+    after: &str,
+    limit: u32,
+) -> rusqlite::Result<Vec<(GroupId, GroupRow)>> {
+    let sql = with(GROUP, "WHERE queue = ?1 AND deleted = 0 AND name > ?2 ORDER BY name LIMIT ?3");
+    db.prepare_cached(&sql)?.query_map(params![queue.0, after, limit], group_from)?.collect()
+}
+
 pub(super) fn write_group(
     db: &Connection,
     id: GroupId,
@@ -346,7 +436,7 @@ pub(super) fn write_group(
 macro_rules! lane_columns {
     () => {
         "cursor, ready_at, lease, lease_until, lease_through, ended, failures, failed_through,
-         not_before FROM skep_queue_lanes"
+         not_before, leased_key, blocked_key FROM skep_queue_lanes"
     };
 }
 
@@ -371,7 +461,12 @@ fn lane_from(row: &Row<'_>, from: usize) -> rusqlite::Result<LaneRow> {
         failed_through: unsigned(row.get(from + 7)?),
         not_before: time(row.get(from + 8)?),
     };
-    Ok(LaneRow { lane, ready_at: row.get::<_, Option<i64>>(from + 1)?.map(time) })
+    Ok(LaneRow {
+        lane,
+        ready_at: row.get::<_, Option<i64>>(from + 1)?.map(time),
+        leased_key: row.get(from + 9)?,
+        blocked_key: row.get(from + 10)?,
+    })
 }
 
 pub(super) fn lane(
@@ -417,12 +512,13 @@ pub(super) fn write_lane(
     let sql = if new {
         "INSERT INTO skep_queue_lanes
              (partition, grp, cursor, ready_at, lease, lease_until, lease_through, ended, failures,
-              failed_through, not_before)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+              failed_through, not_before, leased_key, blocked_key)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
     } else {
         "UPDATE skep_queue_lanes
          SET cursor = ?3, ready_at = ?4, lease = ?5, lease_until = ?6, lease_through = ?7,
-             ended = ?8, failures = ?9, failed_through = ?10, not_before = ?11
+             ended = ?8, failures = ?9, failed_through = ?10, not_before = ?11,
+             leased_key = ?12, blocked_key = ?13
          WHERE partition = ?1 AND grp = ?2"
     };
     let lane = &row.lane;
@@ -438,6 +534,8 @@ pub(super) fn write_lane(
         lane.failures,
         signed(lane.failed_through),
         micros(lane.not_before),
+        row.leased_key,
+        row.blocked_key,
     ])?;
     Ok(())
 }

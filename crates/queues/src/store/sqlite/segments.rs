@@ -63,9 +63,9 @@ impl Work<'_> {
         for (id, at) in staged {
             let Some(partition) = self.partition(id)? else { continue };
             let Some(queue) = self.queue(partition.queue)? else { continue };
-            // The first messages of a partition: nobody has read it.
-            let is_first = self.staged.get(&id).is_some_and(|staged| staged.first == 1);
-            if !is_first {
+            // Nobody has looked at a partition that is made with its first messages.
+            let is_new = partition.created_at == self.now;
+            if !is_new {
                 for (group, row) in super::rows::lanes_of(self.db, id, true)? {
                     if !self.lanes.contains_key(&(id, group)) {
                         self.keep_lane((id, group), row);
@@ -88,7 +88,7 @@ impl Work<'_> {
         use crate::ids::GroupId;
         let all = (id, GroupId(i64::MIN))..=(id, GroupId(i64::MAX));
         let drained = self.lanes.range(all).filter(|(_, slot)| slot.row.ready_at.is_none());
-        let drained: Vec<_> = drained.map(|(key, slot)| (*key, slot.row)).collect();
+        let drained: Vec<_> = drained.map(|(key, slot)| (*key, slot.row.clone())).collect();
         for (key, mut row) in drained {
             row.ready_at = row.lane.ready_at(self.now, &queue.rules, Some(at), partition.last_push);
             self.set_lane(key, row);
@@ -304,6 +304,8 @@ impl Work<'_> {
                 .map(|print| print.iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte)));
             self.state.prints.add(partition, run.first, prints, run.at, window);
         }
+        // What follows the last segment is no longer kept.
+        self.state.prints.begin(partition, written);
         if let Some(staged) = staged {
             let prints = staged.messages.iter().map(|message| message.print);
             self.state.prints.add(partition, staged.first, prints, staged.at, window);
@@ -333,6 +335,8 @@ impl Work<'_> {
                 segments.push((run, row.get(3)?));
             }
         }
+        // Messages that were taken out are between the others.
+        segments.sort_by_key(|(run, _): &(Run, Vec<u8>)| std::cmp::Reverse(run.first));
         Ok(segments)
     }
 }
@@ -352,7 +356,11 @@ pub(super) fn run_of(row: &Row<'_>) -> rusqlite::Result<Run> {
 }
 
 /// The run with this number, or the next one.
-fn run_from(db: &Connection, partition: PartitionId, number: u64) -> rusqlite::Result<Option<Run>> {
+pub(super) fn run_from(
+    db: &Connection,
+    partition: PartitionId,
+    number: u64,
+) -> rusqlite::Result<Option<Run>> {
     let mut select = db.prepare_cached(RUNS)?;
     let mut rows = select.query([partition.0, signed(number)])?;
     while let Some(row) = rows.next()? {
@@ -364,7 +372,7 @@ fn run_from(db: &Connection, partition: PartitionId, number: u64) -> rusqlite::R
     Ok(None)
 }
 
-fn run_at_or_before(
+pub(super) fn run_at_or_before(
     db: &Connection,
     partition: PartitionId,
     number: u64,
@@ -385,6 +393,20 @@ pub(super) fn read_body(
     Ok(body.map(Bytes::from))
 }
 
+/// What there is of a segment, up to a number: all of it, or the pieces it was cut into.
+pub(super) fn read_pieces(
+    db: &Connection,
+    (partition, first): (PartitionId, u64),
+    last: u64,
+) -> rusqlite::Result<Vec<(u64, u32, Bytes)>> {
+    let mut select = db.prepare_cached(PIECES)?;
+    let piece = |row: &Row<'_>| {
+        let body: Vec<u8> = row.get(2)?;
+        Ok((unsigned(row.get(0)?), row.get(1)?, Bytes::from(body)))
+    };
+    select.query_map([partition.0, signed(first), signed(last)], piece)?.collect()
+}
+
 /// From the run that holds the number on. Where it begins is asked for by itself: walking from 256
 /// numbers before would pass as many runs, if each message was pushed alone.
 pub(super) const RUNS: &str = "SELECT first, count, at FROM skep_queue_segments
@@ -395,6 +417,8 @@ pub(super) const RUN_BEFORE: &str = "SELECT first, count, at FROM skep_queue_seg
     WHERE partition = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1";
 pub(super) const BODY: &str =
     "SELECT body FROM skep_queue_segments WHERE partition = ?1 AND first = ?2";
+pub(super) const PIECES: &str = "SELECT first, count, body FROM skep_queue_segments
+    WHERE partition = ?1 AND first >= ?2 AND first <= ?3 ORDER BY first";
 pub(super) const PRINTS: &str = "SELECT first, count, at, prints FROM skep_queue_segments
     WHERE partition = ?1 ORDER BY first DESC";
 pub(super) const HUSK_PRINTS: &str = "SELECT first, count, at, prints FROM skep_queue_husks

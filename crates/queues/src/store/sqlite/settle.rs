@@ -4,12 +4,12 @@ use super::rows::{DeadRow, GroupRow, LaneRow, PartitionRow, QueueRow, lanes_leas
 use super::segments::Found;
 use super::work::{LaneKey, Work};
 use crate::ids::{GroupId, PartitionId};
-use crate::record::{Records, print_of};
+use crate::record::{Damaged, Records, print_of};
 use crate::store::{
     ItemSettled, NewMessage, NotDone, SettleItem, Step, StepDone, TransactionJob, WorkError,
 };
 use skep_policy::Time;
-use skep_policy::queues::{Ask, LeaseId, Refusal, Settled};
+use skep_policy::queues::{Ask, Lane, LeaseId, Left, Refusal, Retry, Settled, Verdict};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,15 +86,16 @@ impl Work<'_> {
         let window = queue.info.options.dedup_window();
         let numbers = self.numbers(key.0, partition, (before, through), items, window)?;
         let implied = held.map(|lease| lease.id).filter(|lease| required.contains(lease));
-        let asks: Vec<Ask> = items
-            .iter()
-            .zip(&numbers)
-            .map(|(item, number)| Ask {
+        let mut asks = Vec::with_capacity(items.len());
+        for (item, number) in items.iter().zip(&numbers) {
+            asks.push(Ask {
                 number: *number,
                 verdict: item.verdict,
                 lease: item.lease.or(implied),
-            })
-            .collect();
+                own: self.own_retries(key.0, *number, item.verdict)?,
+                after: item.after,
+            });
+        }
         let settled = lane.settle(self.now, &queue.rules, &asks, &mut self.state.chance);
         // As it will be read again.
         lane.not_before = super::clock::time(super::clock::micros(lane.not_before));
@@ -108,13 +109,43 @@ impl Work<'_> {
             return Ok(settled);
         }
         let next = self.next_at(key.0, partition, lane.cursor)?;
+        self.pass_end(&mut lane, partition, next);
         let ready_at = lane.ready_at(self.now, &queue.rules, next, partition.last_push);
-        self.set_lane(*key, LaneRow { lane, ready_at });
+        self.set_lane(*key, queue.lane_row(partition, lane, ready_at, self.now));
         self.count_settled(key.1, before, lane.cursor);
+        if held.is_some() {
+            self.made_room(queue, partition, (key.1, &group.name))?;
+        }
         if ready_at.is_some() && held.is_some() && lane.live_lease(self.now).is_none() {
             self.wake(queue, partition, Some(group.name.clone()));
         }
         Ok(settled)
+    }
+
+    /// Lets a lane pass what was removed, if nothing else follows.
+    pub(super) fn pass_end(&self, lane: &mut Lane, partition: &PartitionRow, next: Option<Time>) {
+        if next.is_none() && lane.cursor < partition.tail && lane.live_lease(self.now).is_none() {
+            lane.pass_gap(self.now, &Left { leased: None, next: None, tail: partition.tail });
+        }
+    }
+
+    /// What a message says about its failures. Only a failure asks.
+    fn own_retries(
+        &mut self,
+        partition: PartitionId,
+        number: Option<u64>,
+        verdict: Verdict,
+    ) -> Result<Retry, WorkError> {
+        let Some(number) = number.filter(|_| verdict == Verdict::Failed) else {
+            return Ok(Retry::default());
+        };
+        match self.message(partition, number)? {
+            Found::Record(record, _) => {
+                let record = Records::of(&record).next().ok_or(Damaged)??;
+                Ok(record.wishes.retry())
+            }
+            Found::Removed => Ok(Retry::default()),
+        }
     }
 
     /// Copies a message to the dead letters.
@@ -197,7 +228,9 @@ impl Work<'_> {
             };
             let mut records = Records::of(&body);
             records.skip_bytes(usize::try_from(number - run.first).unwrap_or(usize::MAX))?;
-            for record in records {
+            // The bytes may have more than the segment: messages that were taken out since.
+            let there = usize::try_from(run.last() + 1 - number).unwrap_or(usize::MAX);
+            for record in records.take(there) {
                 if number > through || left == 0 {
                     break;
                 }
@@ -240,10 +273,10 @@ impl Work<'_> {
         }
         match self.message(id, number)? {
             Found::Record(record, _) => {
-                let known = Records::of(&record).next().ok_or(crate::record::Damaged)??;
+                let known = Records::of(&record).next().ok_or(Damaged)??;
                 Ok((known.transaction == transaction).then_some(number))
             }
-            Found::Removed => Ok(Some(number)),
+            Found::Removed => Ok((!self.was_deleted(id, number)?).then_some(number)),
         }
     }
 
@@ -294,11 +327,14 @@ impl Work<'_> {
         change: impl FnOnce(&mut skep_policy::queues::Lane, Time) -> bool,
     ) -> rusqlite::Result<()> {
         let Place { key, queue, partition, group } = place;
-        let Some(LaneRow { mut lane, ready_at }) = self.lane(*key)? else { return Ok(()) };
+        let Some(LaneRow { mut lane, ready_at, .. }) = self.lane(*key)? else { return Ok(()) };
         change(&mut lane, self.now);
         let next = self.next_at(key.0, partition, lane.cursor)?;
         let now_ready = lane.ready_at(self.now, &queue.rules, next, partition.last_push);
-        self.set_lane(*key, LaneRow { lane, ready_at: now_ready });
+        self.set_lane(*key, queue.lane_row(partition, lane, now_ready, self.now));
+        if lane.live_lease(self.now).is_none() {
+            self.made_room(queue, partition, (key.1, &group.name))?;
+        }
         if now_ready.is_some() && now_ready < ready_at {
             self.wake(queue, partition, Some(group.name.clone()));
         }
@@ -310,6 +346,11 @@ impl Work<'_> {
         &mut self,
         job: &TransactionJob,
     ) -> Result<Result<Vec<StepDone>, NotDone>, WorkError> {
+        for (place, take) in job.takes.iter().enumerate() {
+            if !self.take(take)? {
+                return Ok(Err(NotDone::Gone(place)));
+            }
+        }
         for lease in &job.required {
             if self.lanes_held(*lease)?.is_empty() {
                 return Ok(Err(NotDone::Lease(*lease)));
@@ -360,8 +401,8 @@ impl Work<'_> {
         lane.seek(cursor);
         let next = self.next_at(partition.0, partition.1, cursor)?;
         let ready_at = lane.ready_at(self.now, &queue.rules, next, partition.1.last_push);
-        self.set_lane(key, LaneRow { lane, ready_at });
+        self.set_lane(key, queue.lane_row(partition.1, lane, ready_at, self.now));
         self.count_settled(group.0, before, cursor);
-        Ok(())
+        self.made_room(queue, partition.1, (group.0, &group.1.name))
     }
 }

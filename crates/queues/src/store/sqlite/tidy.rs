@@ -55,6 +55,7 @@ impl SqliteQueues {
             }
             tidied.more = left == 0 || old.next.is_some();
             forget_husks(work, limit, &mut tidied)?;
+            forget_grants(work, limit, &mut tidied)?;
             forget_groups(work, limit, &mut tidied)?;
             forget_queues(work, limit, &mut tidied)?;
             Ok(tidied)
@@ -77,7 +78,7 @@ fn look(db: &Connection, from: Position, now: Time, limit: u32) -> rusqlite::Res
             position = Position { queue: id, partition: PartitionId(0) };
         }
         left -= 1;
-        let ages = rows::queue_by_id(db, id)?.filter(|queue| Ages::of(queue).any());
+        let ages = rows::queue_by_id(db, id)?.filter(|queue| Ages::of(queue, now).any());
         let Some(queue) = ages else {
             position = Position { queue: QueueId(id.0 + 1), partition: PartitionId(0) };
             continue;
@@ -104,11 +105,12 @@ fn look(db: &Connection, from: Position, now: Time, limit: u32) -> rusqlite::Res
 struct Ages {
     all: Option<Duration>,
     completed: Option<Duration>,
-    lifetime: Option<Duration>,
+    /// What was pushed before this is handed out to nobody.
+    expired: Option<Time>,
 }
 
 impl Ages {
-    fn of(queue: &QueueRow) -> Self {
+    fn of(queue: &QueueRow, now: Time) -> Self {
         let options = &queue.info.options;
         let age = |seconds: u32| {
             let set = options.retention_enabled && seconds > 0;
@@ -117,12 +119,12 @@ impl Ages {
         Ages {
             all: age(options.retention_seconds),
             completed: age(options.completed_retention_seconds),
-            lifetime: queue.rules.lifetime,
+            expired: queue.rules.expired_before(now),
         }
     }
 
     fn any(&self) -> bool {
-        self.all.is_some() || self.completed.is_some() || self.lifetime.is_some()
+        self.all.is_some() || self.completed.is_some() || self.expired.is_some()
     }
 }
 
@@ -135,7 +137,7 @@ fn old_runs(
     now: Time,
     limit: usize,
 ) -> rusqlite::Result<Vec<Run>> {
-    let ages = Ages::of(queue);
+    let ages = Ages::of(queue, now);
     let mut lanes = None;
     let mut select = db.prepare_cached(RUNS)?;
     let mut found = select.query([partition.0, 0])?;
@@ -145,8 +147,9 @@ fn old_runs(
     {
         let run = run_of(row)?;
         let past = |age: Option<Duration>| age.is_some_and(|age| run.at + age < now);
+        let expired = ages.expired.is_some_and(|oldest| run.at < oldest);
         let mut remove = past(ages.all);
-        if !remove && (past(ages.completed) || past(ages.lifetime)) {
+        if !remove && (past(ages.completed) || expired) {
             if lanes.is_none() {
                 lanes = Some(rows::lanes_of(db, partition, false)?);
             }
@@ -165,7 +168,7 @@ fn old_runs(
                 let lease = lane.and_then(|(_, row)| row.lane.live_lease(now));
                 lease.is_some_and(|lease| lease.through >= run.first)
             });
-            remove = (past(ages.completed) && completed) || (past(ages.lifetime) && !held);
+            remove = (past(ages.completed) && completed) || (expired && !held);
         }
         if !remove {
             break;
@@ -212,6 +215,13 @@ fn forget_husks(work: &mut Work<'_>, limit: u32, tidied: &mut Tidied) -> rusqlit
     let sql = "DELETE FROM skep_queue_husks WHERE (partition, first) IN
                    (SELECT partition, first FROM skep_queue_husks WHERE expires <= ?1 LIMIT ?2)";
     let rows = work.db.prepare_cached(sql)?.execute([micros(work.now), i64::from(limit)])?;
+    count(work, rows, limit, tidied);
+    Ok(())
+}
+
+fn forget_grants(work: &mut Work<'_>, limit: u32, tidied: &mut Tidied) -> rusqlite::Result<()> {
+    let values = [micros(work.now), i64::from(limit)];
+    let rows = work.db.prepare_cached(OLD_GRANTS)?.execute(values)?;
     count(work, rows, limit, tidied);
     Ok(())
 }
@@ -287,6 +297,7 @@ fn forget_queues(work: &mut Work<'_>, limit: u32, tidied: &mut Tidied) -> rusqli
         work.forget_partition(*id, row);
     }
     for sql in [
+        LATER_OF_QUEUE,
         "DELETE FROM skep_queue_dead WHERE id IN
              (SELECT id FROM skep_queue_dead WHERE queue = ?1 LIMIT ?2)",
         "DELETE FROM skep_queue_groups WHERE id IN
@@ -316,3 +327,8 @@ fn forget(
     tidied.rows += rows as u64;
     Ok(i64::try_from(rows).unwrap_or(i64::MAX))
 }
+
+pub(super) const OLD_GRANTS: &str = "DELETE FROM skep_queue_grants WHERE (grp, whole, key) IN
+    (SELECT grp, whole, key FROM skep_queue_grants WHERE expires <= ?1 LIMIT ?2)";
+pub(super) const LATER_OF_QUEUE: &str = "DELETE FROM skep_queue_later WHERE id IN
+    (SELECT id FROM skep_queue_later WHERE queue = ?1 LIMIT ?2)";

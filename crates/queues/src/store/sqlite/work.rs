@@ -9,10 +9,13 @@
 //! ```
 
 use super::clock::{micros, time};
+use super::later::Laters;
+use super::limits::Sharing;
 use super::ready::Ready;
 use super::rows::{self, DeadRow, GroupRow, LaneRow, PartitionRow, QueueRow};
 use super::segments::{Held, Staged};
 use super::table::{Entry, Table};
+use super::takes::Taken;
 use crate::bodies::Bodies;
 use crate::ids::{GroupId, PartitionId, QueueId};
 use crate::options::{QueueOptions, QueuesOptions};
@@ -33,6 +36,9 @@ const NAMES_HALF: usize = 4_096;
 /// Where one group reads one partition.
 pub(super) type LaneKey = (PartitionId, GroupId);
 
+/// What a partition is called: a queue may have a name several times, in different levels.
+pub(super) type PartitionName = (QueueId, Arc<str>, u8);
+
 /// What is kept between batches.
 pub(super) struct State {
     /// The version of the database that this belongs to; `None` while a batch is at work, so that
@@ -43,7 +49,7 @@ pub(super) struct State {
     queues: Table<QueueId, QueueRow>,
     queue_names: Table<Arc<str>, QueueId>,
     partitions: Table<PartitionId, PartitionRow>,
-    partition_names: Table<(QueueId, Arc<str>), PartitionId>,
+    partition_names: Table<PartitionName, PartitionId>,
     groups: Table<GroupId, GroupRow>,
     group_names: Table<(QueueId, Arc<str>), GroupId>,
     pub(super) prints: Prints,
@@ -88,7 +94,7 @@ impl State {
 }
 
 /// A lane in this batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LaneSlot {
     pub(super) row: LaneRow,
     /// Whether the database has a row of it.
@@ -102,12 +108,21 @@ enum Undo {
     Queue(QueueId, Option<Entry<QueueRow>>),
     QueueName(Arc<str>),
     Partition(PartitionId, Option<Entry<PartitionRow>>),
-    PartitionName((QueueId, Arc<str>)),
+    PartitionName(PartitionName),
     Group(GroupId, Option<Entry<GroupRow>>),
     GroupName((QueueId, Arc<str>)),
     Lane(LaneKey, Option<LaneSlot>),
     /// So many messages were staged, and the prints may know of more.
     Staged(PartitionId, usize),
+}
+
+/// How long the lists of a batch were when a job began.
+#[derive(Default)]
+struct Marks {
+    dead: usize,
+    later: usize,
+    taken: usize,
+    wakes: usize,
 }
 
 /// One batch.
@@ -120,10 +135,13 @@ pub(super) struct Work<'batch> {
     pub(super) ready: HashMap<GroupId, Ready>,
     pub(super) staged: BTreeMap<PartitionId, Staged>,
     pub(super) dead: Vec<DeadRow>,
+    pub(super) later: Laters,
+    pub(super) taken: Taken,
+    pub(super) sharing: Sharing,
     pub(super) wakes: Vec<Wake>,
     pub(super) held: Option<Held>,
     undo: Vec<Undo>,
-    marks: (usize, usize),
+    marks: Marks,
     version: i64,
     wrote: bool,
 }
@@ -157,10 +175,13 @@ impl<'batch> Work<'batch> {
             ready: HashMap::new(),
             staged: BTreeMap::new(),
             dead: Vec::new(),
+            later: Laters::default(),
+            taken: Taken::default(),
+            sharing: Sharing::default(),
             wakes: Vec::new(),
             held: None,
             undo: Vec::new(),
-            marks: (0, 0),
+            marks: Marks::default(),
             version,
             wrote: false,
         })
@@ -169,13 +190,21 @@ impl<'batch> Work<'batch> {
     /// From here on everything can be put back.
     pub(super) fn begin_job(&mut self) {
         self.undo.clear();
-        self.marks = (self.dead.len(), self.wakes.len());
+        self.taken.begin_job();
+        self.marks = Marks {
+            dead: self.dead.len(),
+            later: self.later.len(),
+            taken: self.taken.len(),
+            wakes: self.wakes.len(),
+        };
     }
 
     /// Puts back what was changed since [`Work::begin_job`].
     pub(super) fn undo_job(&mut self) {
-        self.dead.truncate(self.marks.0);
-        self.wakes.truncate(self.marks.1);
+        self.dead.truncate(self.marks.dead);
+        self.later.truncate(self.marks.later);
+        self.taken.truncate(self.marks.taken);
+        self.wakes.truncate(self.marks.wakes);
         for undo in std::mem::take(&mut self.undo).into_iter().rev() {
             match undo {
                 Undo::LastId(id) => self.state.last_id = id,
@@ -219,6 +248,9 @@ impl<'batch> Work<'batch> {
         for row in &self.dead {
             rows::write_dead(self.db, row)?;
         }
+        self.wrote |= self.later.write(self.db)?;
+        self.wrote |= self.taken.write(self.db)?;
+        self.wrote |= self.sharing.write_grants(self.db)?;
         // A batch that changed nothing costs no sync.
         if self.wrote {
             self.version += 1;
@@ -285,6 +317,7 @@ impl<'batch> Work<'batch> {
         let options = Arc::new(QueueOptions::default());
         let row = QueueRow {
             rules: options.rules(),
+            limits: None,
             info: QueueInfo {
                 id,
                 name: name.clone(),
@@ -297,6 +330,8 @@ impl<'batch> Work<'batch> {
             removed: 0,
             partitions: 0,
             dead: 0,
+            later: 0,
+            levels: 0,
             newest: PartitionId(0),
             fresh: (Time::ZERO, 0),
         };
@@ -319,12 +354,13 @@ impl<'batch> Work<'batch> {
         &mut self,
         queue: QueueId,
         name: &Arc<str>,
+        level: u8,
     ) -> rusqlite::Result<Option<(PartitionId, PartitionRow)>> {
-        let key = (queue, name.clone());
+        let key = (queue, name.clone(), level);
         if let Some(id) = self.state.partition_names.get(&key).copied() {
             return Ok(self.partition(id)?.map(|row| (id, row)));
         }
-        let found = rows::partition_by_name(self.db, queue, name)?;
+        let found = rows::partition_by_name(self.db, queue, name, level)?;
         Ok(found.map(|found| self.keep_partition(found)))
     }
 
@@ -333,7 +369,7 @@ impl<'batch> Work<'batch> {
         &mut self,
         (id, row): (PartitionId, PartitionRow),
     ) -> (PartitionId, PartitionRow) {
-        self.state.partition_names.put((row.queue, row.name.clone()), id);
+        self.state.partition_names.put((row.queue, row.name.clone(), row.level), id);
         if let Some(newer) = self.state.partitions.get(&id) {
             return (id, newer.clone());
         }
@@ -352,24 +388,26 @@ impl<'batch> Work<'batch> {
         }
     }
 
-    /// The partition of this name, made if it is not there.
+    /// The partition of this name and level, made if it is not there.
     pub(super) fn partition_or_new(
         &mut self,
         queue: QueueId,
         name: &Arc<str>,
+        level: u8,
     ) -> rusqlite::Result<(PartitionId, PartitionRow)> {
-        if let Some(found) = self.partition_named(queue, name)? {
+        if let Some(found) = self.partition_named(queue, name, level)? {
             return Ok(found);
         }
         let id = PartitionId(self.next_id());
         let row = PartitionRow {
             queue,
             name: name.clone(),
+            level,
             tail: 0,
             last_push: Time::ZERO,
             created_at: self.now,
         };
-        let key = (queue, name.clone());
+        let key = (queue, name.clone(), level);
         self.undo.push(Undo::Partition(id, None));
         self.undo.push(Undo::PartitionName(key.clone()));
         self.state.partitions.insert(id, row.clone());
@@ -377,6 +415,7 @@ impl<'batch> Work<'batch> {
         self.change_queue(queue, |row| {
             row.partitions += 1;
             row.newest = id;
+            row.add_level(level);
         });
         Ok((id, row))
     }
@@ -442,6 +481,7 @@ impl<'batch> Work<'batch> {
             settled: super::clock::signed(settled),
             lanes: 0,
             created_at: self.now,
+            counted: None,
         };
         let key = (row.queue, name.clone());
         self.undo.push(Undo::Group(id, None));
@@ -471,7 +511,7 @@ impl<'batch> Work<'batch> {
     /// Forgets a partition that is being deleted.
     pub(super) fn forget_partition(&mut self, id: PartitionId, row: &PartitionRow) {
         self.state.partitions.remove(&id);
-        self.state.partition_names.remove(&(row.queue, row.name.clone()));
+        self.state.partition_names.remove(&(row.queue, row.name.clone(), row.level));
         self.state.prints.forget(id);
     }
 
@@ -482,10 +522,10 @@ impl<'batch> Work<'batch> {
     /// The lane, if there is one.
     pub(super) fn lane(&mut self, key: LaneKey) -> rusqlite::Result<Option<LaneRow>> {
         if let Some(slot) = self.lanes.get(&key) {
-            return Ok(Some(slot.row));
+            return Ok(Some(slot.row.clone()));
         }
         let found = rows::lane(self.db, key.0, key.1)?;
-        Ok(found.inspect(|row| self.keep_lane(key, *row)))
+        Ok(found.inspect(|row| self.keep_lane(key, row.clone())))
     }
 
     /// Keeps a lane that was read.
@@ -494,27 +534,31 @@ impl<'batch> Work<'batch> {
     }
 
     pub(super) fn set_lane(&mut self, key: LaneKey, row: LaneRow) {
-        let before = self.lanes.get(&key).copied();
+        let before = self.lanes.get(&key);
         if before.is_some_and(|slot| slot.row == row) {
             return;
         }
-        self.undo.push(Undo::Lane(key, before));
         let stored = before.is_some_and(|slot| slot.stored);
+        self.undo.push(Undo::Lane(key, before.cloned()));
         self.put_lane(key, Some(LaneSlot { row, stored, changed: true }));
     }
 
-    /// Every change of a lane comes by here, so that [`Ready`] is in step.
+    /// Every change of a lane comes by here, so that [`Ready`] and what is in flight are in step.
     fn put_lane(&mut self, key: LaneKey, slot: Option<LaneSlot>) {
-        let before = match slot {
-            Some(slot) => self.lanes.insert(key, slot),
-            None => self.lanes.remove(&key),
-        };
-        let Some(ready) = self.ready.get_mut(&key.1) else { return };
-        if let Some(before) = before {
-            ready.remove(before.row.ready_at, key.0);
+        if let Some(flight) = self.sharing.flights.get_mut(&key.1) {
+            flight.put(key.0, slot.as_ref().map(|slot| &slot.row), self.now);
         }
-        if let Some(slot) = slot {
-            ready.insert(slot.row.ready_at, key.0, self.now);
+        if let Some(ready) = self.ready.get_mut(&key.1) {
+            if let Some(before) = self.lanes.get(&key) {
+                ready.remove(before.row.ready_at, key.0);
+            }
+            if let Some(slot) = &slot {
+                ready.insert(slot.row.ready_at, key.0, self.now);
+            }
+        }
+        match slot {
+            Some(slot) => drop(self.lanes.insert(key, slot)),
+            None => drop(self.lanes.remove(&key)),
         }
     }
 }

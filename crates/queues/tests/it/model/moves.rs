@@ -35,12 +35,15 @@ impl Trial {
             let transaction = if self.one_in(20) { "never" } else { transaction }.to_owned();
             let verdict = self.verdict();
             let error = Some(format!("{verdict:?} {transaction}"));
+            // At once, or not before the trial is over: the two clocks need not agree.
+            let after = self.one_in(6).then(|| Duration::from_secs(self.below(2) as u64 * 3_600));
             words.push(model::Word {
                 partition: Some(*partition),
                 transaction,
                 verdict,
                 lease,
                 error,
+                after,
             });
         }
         for place in (1..words.len()).rev() {
@@ -61,6 +64,7 @@ impl Trial {
             verdict: word.verdict,
             lease: word.lease,
             error: word.error.as_deref().map(Into::into),
+            after: word.after,
         }
     }
 
@@ -113,6 +117,7 @@ impl Trial {
                 verdict,
                 lease,
                 error: None,
+                after: None,
             };
             self.note(format!("  settle {partition} {transaction} {verdict:?} {lease:?}"));
             theirs.push(Step::Settle { group: held.group.into(), item: self.item(&word) });
@@ -126,7 +131,7 @@ impl Trial {
             required.push(LeaseId(78));
         }
         self.note(format!("transact the above as {} requiring {required:x?}", held.group));
-        let job = TransactionJob { steps: theirs, required: required.clone() };
+        let job = TransactionJob { steps: theirs, required: required.clone(), takes: Vec::new() };
         let told = self.store.try_transact(job).await;
         let expected = self.model.transact(self.now, &ours, &required, &mut SeededChance::new(1));
         match (told, expected) {

@@ -13,6 +13,7 @@ mod push;
 mod read;
 mod refuse;
 mod transaction;
+mod wishes;
 mod write;
 
 pub use pop::WAIT_MAX as POP_WAIT_MAX;
@@ -24,6 +25,7 @@ use crate::http::problem::{self, Problem};
 use crate::node::Shared;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use skep_policy::Time;
 use skep_policy::queues::LeaseId;
 use skep_queues::Queues;
 use skep_queues::store::QUEUE_MODE;
@@ -66,6 +68,12 @@ fn queues(shared: &Shared) -> Result<&Queues, Problem> {
         let detail = "there was no connection to the database yet";
         Problem::new(&problem::E_STARTING, detail).plain().retry_after(STARTS)
     })
+}
+
+/// Now, by this machine's clock. Nothing but delays is reckoned with it.
+fn now() -> Time {
+    let nanos = jiff::Timestamp::now().as_nanosecond();
+    Time::from_nanos(u64::try_from(nanos).unwrap_or_default())
 }
 
 /// The group that is meant: those who name none have one of their own.

@@ -59,8 +59,8 @@ async fn a_deleted_group_reads_again_and_its_rows_go() {
     push(&rig.store, messages("q", "p", &["a"])).await;
     push(&rig.store, messages("q", "r", &["b"])).await;
     assert_eq!(consume(&rig.store, "g").await.len(), 2);
-    assert_eq!(rig.another().delete_group("g", Some("q")).await.expect("deletes"), 2);
-    assert_eq!(rig.store.delete_group("g", None).await.expect("looks"), 0);
+    assert_eq!(rig.another().delete_group("g", Some("q"), false).await.expect("deletes"), 2);
+    assert_eq!(rig.store.delete_group("g", None, false).await.expect("looks"), 0);
     while rig.store.tidy(1).await.expect("tidies").more {}
     assert_eq!(rig.database.run("SELECT count(*) FROM skep_queue_lanes"), "0");
     assert_eq!(consume(&rig.store, "g").await.len(), 2);

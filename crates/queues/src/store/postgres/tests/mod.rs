@@ -1,16 +1,20 @@
 //! The store against a real server.
 
 mod admin;
+mod browsing;
 mod claims;
+mod limits;
+mod operations;
 mod plans;
 mod pushes;
 mod races;
 mod settles;
+mod waiting;
 
 use super::PostgresQueues;
 use crate::ids::PartitionId;
 use crate::options::{QueueOptions, QueuesOptions};
-use crate::record::{Record, Records, print_of};
+use crate::record::{Record, Records, Wishes};
 use crate::store::*;
 use skep_policy::queues::{LeaseId, Settled, Start, Verdict};
 use skep_store::{Database, Postgres, PostgresOptions};
@@ -45,6 +49,15 @@ impl Rig {
 }
 
 pub(super) fn message(queue: &str, partition: &str, transaction: &str) -> NewMessage {
+    wished(queue, partition, transaction, Wishes::default())
+}
+
+pub(super) fn wished(
+    queue: &str,
+    partition: &str,
+    transaction: &str,
+    wishes: Wishes,
+) -> NewMessage {
     let id = Uuid::now_v7();
     let payload = format!("{{\"of\":\"{transaction}\"}}");
     let record = Record {
@@ -52,17 +65,11 @@ pub(super) fn message(queue: &str, partition: &str, transaction: &str) -> NewMes
         transaction: Cow::Borrowed(transaction),
         trace: None,
         producer: None,
+        wishes,
         encrypted: false,
         payload: payload.as_bytes(),
     };
-    NewMessage {
-        queue: queue.into(),
-        partition: partition.into(),
-        id,
-        print: print_of(transaction),
-        record: record.encode(),
-        encrypted: false,
-    }
+    NewMessage::of(queue.into(), partition.into(), &record, record.encode())
 }
 
 pub(super) fn messages(queue: &str, partition: &str, names: &[&str]) -> Vec<NewMessage> {
@@ -128,7 +135,14 @@ pub(super) fn item(
     lease: Option<LeaseId>,
 ) -> SettleItem {
     let partition = Some(partition);
-    SettleItem { partition, transaction: transaction.into(), verdict, lease, error: None }
+    SettleItem {
+        partition,
+        transaction: transaction.into(),
+        verdict,
+        lease,
+        error: None,
+        after: None,
+    }
 }
 
 pub(super) async fn settle(

@@ -95,7 +95,9 @@ async fn transact(
     required: Vec<LeaseId>,
 ) -> Result<Vec<StepDone>, NotDone> {
     let (answer, answered) = oneshot::channel();
-    store.run(vec![Job::Transaction(TransactionJob { steps, required }, answer)]).await;
+    store
+        .run(vec![Job::Transaction(TransactionJob { steps, required, takes: Vec::new() }, answer)])
+        .await;
     answered.await.expect("answers").expect("decides")
 }
 
@@ -148,7 +150,10 @@ async fn a_batch_of_everything_answers_everybody() {
             Job::Claim(from_partition("q", "other", "g"), claim_answer),
             Job::Settle { group: "g".into(), items, answer: settle_answer },
             Job::Extend { lease: LeaseId(1), seconds: 1, answer: extend_answer },
-            Job::Transaction(TransactionJob { steps, required: vec![] }, transact_answer),
+            Job::Transaction(
+                TransactionJob { steps, ..TransactionJob::default() },
+                transact_answer,
+            ),
         ])
         .await;
     assert!(!pushed.await.expect("answers").expect("pushes")[0].duplicate);

@@ -129,10 +129,10 @@ async fn a_deleted_group_begins_anew_and_its_rows_are_removed() {
     kit.push("other", "p", &["x"]).await;
     assert_eq!(take_all(&kit, "g").await.len(), 3);
     kit.take(want("other", "g", 1, 1)).await;
-    assert_eq!(kit.queues.delete_group("g", Some("q")).await.unwrap(), 3);
-    assert_eq!(kit.queues.delete_group("g", Some("q")).await.unwrap(), 0);
+    assert_eq!(kit.queues.delete_group("g", Some("q"), false).await.unwrap(), 3);
+    assert_eq!(kit.queues.delete_group("g", Some("q"), false).await.unwrap(), 0);
     assert_eq!(take_all(&kit, "g").await.len(), 3);
-    assert_eq!(kit.queues.delete_group("g", None).await.unwrap(), 4);
+    assert_eq!(kit.queues.delete_group("g", None, false).await.unwrap(), 4);
     while kit.queues.tidy(2).await.unwrap().more {}
     assert_eq!(kit.count("SELECT count(*) FROM skep_queue_lanes").await, 0);
     assert_eq!(kit.count("SELECT count(*) FROM skep_queue_groups").await, 0);

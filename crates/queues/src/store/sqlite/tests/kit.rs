@@ -1,7 +1,7 @@
 //! A store whose time a test moves, and short ways to ask it something.
 
 use crate::options::{QueueOptions, QueuesOptions};
-use crate::record::{Record, Records, print_of};
+use crate::record::{Record, Records, Wishes};
 use crate::store::{
     Change, ClaimJob, Claimed, Configure, DeadFilter, DeadLetter, ItemSettled, Job, NewMessage,
     NotDone, Pushed, SCHEMA, SettleItem, SqliteQueues, Step, StepDone, Target, TransactionJob,
@@ -124,6 +124,14 @@ impl Kit {
         (got.await.unwrap().unwrap(), wakes)
     }
 
+    /// Gives a lease back. Tells who is woken.
+    pub async fn release(&self, lease: u128) -> Vec<Wake> {
+        let (answer, got) = oneshot::channel();
+        let wakes = self.queues.run(vec![Job::Release { lease: LeaseId(lease), answer }]).await;
+        assert!(got.await.unwrap().unwrap() > 0, "it holds something");
+        wakes
+    }
+
     pub async fn transaction(
         &self,
         steps: Vec<Step>,
@@ -131,7 +139,7 @@ impl Kit {
     ) -> Result<Result<Vec<StepDone>, NotDone>, WorkError> {
         let (answer, got) = oneshot::channel();
         let required = required.iter().map(|id| LeaseId(*id)).collect();
-        let job = TransactionJob { steps, required };
+        let job = TransactionJob { steps, required, takes: Vec::new() };
         self.queues.run(vec![Job::Transaction(job, answer)]).await;
         got.await.unwrap()
     }
@@ -150,6 +158,20 @@ pub fn message(queue: &str, partition: &str, id: &str) -> NewMessage {
 }
 
 pub fn sized(queue: &str, partition: &str, id: &str, bytes: usize) -> NewMessage {
+    wished(queue, partition, id, bytes, Wishes::default())
+}
+
+/// A message of a level of its partition.
+pub fn leveled(queue: &str, partition: &str, id: &str, level: u8) -> NewMessage {
+    wished(queue, partition, id, 0, Wishes { priority: level, ..Wishes::default() })
+}
+
+/// A message that waits until then.
+pub fn delayed(queue: &str, partition: &str, id: &str, due: Time) -> NewMessage {
+    wished(queue, partition, id, 0, Wishes { due: Some(due), ..Wishes::default() })
+}
+
+fn wished(queue: &str, partition: &str, id: &str, bytes: usize, wishes: Wishes) -> NewMessage {
     let uuid = Uuid::now_v7();
     let payload = format!("\"{id}{}\"", "x".repeat(bytes));
     let record = Record {
@@ -157,17 +179,11 @@ pub fn sized(queue: &str, partition: &str, id: &str, bytes: usize) -> NewMessage
         transaction: Cow::Borrowed(id),
         trace: None,
         producer: None,
+        wishes,
         encrypted: false,
         payload: payload.as_bytes(),
     };
-    NewMessage {
-        queue: queue.into(),
-        partition: partition.into(),
-        id: uuid,
-        print: print_of(id),
-        record: record.encode(),
-        encrypted: false,
-    }
+    NewMessage::of(queue.into(), partition.into(), &record, record.encode())
 }
 
 /// A claim of `batch` messages of one partition of a queue.
@@ -209,6 +225,7 @@ pub fn item(pushed: Pushed, id: &str, verdict: Verdict, lease: Option<u128>) -> 
         verdict,
         lease: lease.map(LeaseId),
         error: Some(format!("{id} went wrong").into()),
+        after: None,
     }
 }
 

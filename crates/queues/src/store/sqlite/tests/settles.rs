@@ -151,7 +151,7 @@ async fn a_refused_transaction_does_no_harm_to_the_jobs_around_it() {
     let (second, got_second) = oneshot::channel();
     let (third, got_third) = oneshot::channel();
     let transaction = |steps, answer| {
-        let job = crate::store::TransactionJob { steps, required: Vec::new() };
+        let job = crate::store::TransactionJob { steps, ..Default::default() };
         Job::Transaction(job, answer)
     };
     kit.queues

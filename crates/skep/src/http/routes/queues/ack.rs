@@ -2,6 +2,7 @@
 
 use super::read::{self, Given, ID_BYTES_MAX, Listed, any_text, given_name, object, wrong};
 use super::refuse::refusal_text;
+use super::wishes::{BadWish, retry_after};
 use super::write::Json;
 use super::{ITEMS_MAX, group_or_none, lease_of, queues};
 use crate::http::extract::RawBody;
@@ -29,6 +30,7 @@ object! {
         group "consumerGroup": Given<'body>,
         lease "leaseId": Given<'body>,
         error "error": Option<&'body RawValue>,
+        retry_after "retryAfter": Given<'body>,
     }
 }
 
@@ -55,6 +57,8 @@ pub(super) struct AckRequest {
     lease_id: Option<String>,
     /// What went wrong, for the dead letters.
     error: Option<String>,
+    /// Milliseconds before it comes again, with `failed` or `retry`; the queue decides otherwise.
+    retry_after: Option<u64>,
 }
 
 /// Words about several messages.
@@ -201,12 +205,19 @@ pub fn settle_item(body: &AckBody<'_>, prefix: &str) -> Result<SettleItem, Probl
         Given::Truth(false) => Verdict::Failed,
         _ => return Err(wrong(&format!("{prefix}status"), "status must be a string")),
     };
+    let after = retry_after(&body.retry_after)
+        .map_err(|BadWish(name, words)| wrong(&format!("{prefix}{name}"), words))?;
+    if after.is_some() && !matches!(verdict, Verdict::Failed | Verdict::Retry) {
+        let words = "retryAfter goes with the status failed or retry only";
+        return Err(wrong(&format!("{prefix}retryAfter"), words));
+    }
     Ok(SettleItem {
         partition: Uuid::try_parse(partition).ok().and_then(PartitionId::from_uuid),
         transaction: Arc::from(&**transaction),
         verdict,
         lease,
         error: any_text(body.error, ERROR_BYTES_MAX),
+        after,
     })
 }
 

@@ -99,6 +99,29 @@ pub(super) struct QueueOptionsView {
     /// Seconds in which a transaction id is known again.
     #[schema(default = 3600)]
     dedup_window_seconds: Option<u32>,
+    /// Messages that a group may have been handed and not settled; 0 is any number.
+    #[schema(default = 0)]
+    max_in_flight: Option<u32>,
+    /// Messages that a group may be handed in any `ratePeriodSeconds`; 0 is any number.
+    #[schema(default = 0)]
+    rate_limit: Option<u32>,
+    /// See `rateLimit`.
+    #[schema(default = 1)]
+    rate_period_seconds: Option<u32>,
+    /// Like `maxInFlight`, of each key: see `limitKeySeparator`.
+    #[schema(default = 0)]
+    key_max_in_flight: Option<u32>,
+    /// Messages of one key that a group may be handed in any `keyRatePeriodSeconds`; 0 is any
+    /// number.
+    #[schema(default = 0)]
+    key_rate_limit: Option<u32>,
+    /// See `keyRateLimit`.
+    #[schema(default = 1)]
+    key_rate_period_seconds: Option<u32>,
+    /// A key is what stands before the first of these in a partition's name; the whole name if
+    /// this is empty.
+    #[schema(default = "")]
+    limit_key_separator: Option<String>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]

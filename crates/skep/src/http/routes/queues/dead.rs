@@ -109,6 +109,7 @@ pub async fn list(
         to: at("to", page.to.as_deref())?,
         limit,
         offset,
+        ..DeadFilter::default()
     };
     let queues = queues(&shared)?;
     let found = queues.store().dead_letters(filter).await;

@@ -180,7 +180,7 @@ async fn forget(
 ) -> Result<Json<ForgottenAnswer>, Problem> {
     let group = name("group", group)?;
     let queues = queues(shared)?;
-    let deleted = queues.store().delete_group(&group, queue).await;
+    let deleted = queues.store().delete_group(&group, queue, false).await;
     let deleted_partitions = deleted.map_err(|error| store_problem(&error))?;
     queues.wake(queue);
     note(shared, asker, "queues.forget_group", &group, queue.unwrap_or_default()).await;

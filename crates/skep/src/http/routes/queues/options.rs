@@ -7,9 +7,13 @@ use skep_queues::QueueOptions;
 /// default, and there it never had an effect.
 const TTL_SHOWN: u32 = 3_600;
 
+/// A day, in seconds.
+const DAY: u64 = 86_400;
 /// A month, in seconds.
 const MONTH: u64 = 2_592_000;
 const ANY: u64 = u32::MAX as u64;
+/// The longest text that separates a key from the rest of a partition's name, in bytes.
+const SEPARATOR_BYTES_MAX: usize = 16;
 
 /// Sets one option.
 pub type Setter = Box<dyn Fn(&mut QueueOptions) + Send + Sync>;
@@ -82,6 +86,13 @@ fn setter(name: &str, value: &Value) -> Result<Option<Setter>, String> {
         "maxWaitTimeSeconds" => set!(max_wait_time_seconds, |value| seconds(value, 0, ANY)),
         "maxSize" => set!(max_size, |value| number(value, 0, 1 << 53, "messages")),
         "dedupWindowSeconds" => set!(dedup_window_seconds, |value| seconds(value, 0, MONTH)),
+        "maxInFlight" => set!(max_in_flight, messages),
+        "rateLimit" => set!(rate_limit, messages),
+        "ratePeriodSeconds" => set!(rate_period_seconds, |value| seconds(value, 1, DAY)),
+        "keyMaxInFlight" => set!(key_max_in_flight, messages),
+        "keyRateLimit" => set!(key_rate_limit, messages),
+        "keyRatePeriodSeconds" => set!(key_rate_period_seconds, |value| seconds(value, 1, DAY)),
+        "limitKeySeparator" => set!(limit_key_separator, separator),
         _ => return Ok(None),
     }))
 }
@@ -112,6 +123,16 @@ fn whole(value: &Value, low: u64, high: u64) -> Result<u32, String> {
     number(value, low, high, unit).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
 }
 
+fn messages(value: &Value) -> Result<u32, String> {
+    number(value, 0, ANY, "messages").map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn separator(value: &Value) -> Result<String, String> {
+    let text = value.as_str().filter(|text| text.len() <= SEPARATOR_BYTES_MAX);
+    let right = || format!("it must be a text of at most {SEPARATOR_BYTES_MAX} bytes");
+    text.map(str::to_owned).ok_or_else(right)
+}
+
 fn priority(value: &Value) -> Result<i32, String> {
     let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
     number.ok_or_else(|| format!("it must be a whole number from {} to {}", i32::MIN, i32::MAX))
@@ -134,10 +155,11 @@ mod tests {
         let defaults = QueueOptions::default();
         let names = shown(&defaults);
         let names = names.as_object().expect("an object");
-        assert_eq!(names.len(), 17);
+        assert_eq!(names.len(), 24);
         for (name, value) in names {
             let other = match value {
                 Value::Bool(_) => json!(true),
+                Value::String(_) => json!("/"),
                 _ => json!(7),
             };
             let changed = wish(&json!({ name: other })).expect("is right").apply(&defaults);
@@ -158,6 +180,10 @@ mod tests {
             ("priority", json!(1_u64 << 40)),
             ("encryptionEnabled", json!(1)),
             ("maxSize", json!(-5)),
+            ("rateLimit", json!("1/s")),
+            ("ratePeriodSeconds", json!(0)),
+            ("limitKeySeparator", json!(7)),
+            ("limitKeySeparator", json!("more than sixteen")),
         ] {
             let bad = wish(&json!({ name: value })).err().expect("is wrong");
             assert_eq!(bad.0, name, "{value}");

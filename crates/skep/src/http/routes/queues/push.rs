@@ -1,8 +1,9 @@
 //! Pushing messages.
 
 use super::read::{self, Given, ID_BYTES_MAX, Listed, name_flaw, object, wrong};
-use super::write::Json;
-use super::{ITEMS_MAX, Producer, queues};
+use super::wishes::{Asked, BadWish};
+use super::write::{Json, timestamp};
+use super::{ITEMS_MAX, Producer, now, queues};
 use crate::http::extract::RawBody;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::node::Shared;
@@ -10,6 +11,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::value::RawValue;
+use skep_queues::record::Wishes;
 use skep_queues::store::DEFAULT_PARTITION;
 use skep_queues::{NewItem, PushStatus, PushedItem};
 use std::borrow::Cow;
@@ -30,6 +32,11 @@ object! {
         payload "payload": Option<&'body RawValue>,
         transaction "transactionId": Given<'body>,
         trace "traceId": Given<'body>,
+        until "delayUntil": Given<'body>,
+        delay "delay": Given<'body>,
+        priority "priority": Given<'body>,
+        retry_limit "retryLimit": Given<'body>,
+        retry_delay "retryDelay": Given<'body>,
     }
 }
 
@@ -56,6 +63,18 @@ pub(super) struct ItemRequest {
     transaction_id: Option<String>,
     /// What it is part of.
     trace_id: Option<String>,
+    /// Not handed out before this time, or so many milliseconds since 1970; at most 366 days
+    /// ahead. Until then it holds up nobody.
+    #[schema(example = "2026-01-31T12:00:00Z")]
+    delay_until: Option<String>,
+    /// Not handed out before so many seconds from now; instead of `delayUntil`.
+    delay: Option<u64>,
+    /// 0 to 9; higher goes first within its partition. 0 if left out.
+    priority: Option<u8>,
+    /// So many failures bring it back, instead of the queue's `retryLimit`.
+    retry_limit: Option<u32>,
+    /// Milliseconds before it comes again after its first failure, instead of the queue's.
+    retry_delay: Option<u32>,
 }
 
 /// What became of a message.
@@ -74,6 +93,9 @@ struct PushedAnswer {
     queue_name: String,
     /// `queued`, `duplicate` or `buffered`.
     status: String,
+    /// When it will be handed out, if that is not now.
+    #[schema(rename = "delayUntil")]
+    delay_until: Option<String>,
 }
 
 /// Push messages: all or none, durable when the answer comes
@@ -114,6 +136,7 @@ pub fn new_items(
         return Err(wrong(field, words));
     }
     let mut items: Vec<NewItem> = Vec::with_capacity(bodies.len());
+    let now = now();
     for (number, body) in bodies.into_iter().enumerate() {
         let at = |name: &str| format!("{field}[{number}].{name}");
         let last = items.last();
@@ -123,6 +146,16 @@ pub fn new_items(
         let transaction = id("TransactionId", &body.transaction);
         let trace = id("TraceId", &body.trace);
         let flaw = |name, words: Cow<'static, str>| wrong(&at(name), words);
+        let asked = Asked {
+            until: Some(&body.until),
+            delay: Some(&body.delay),
+            priority: Some(&body.priority),
+            retry_limit: Some(&body.retry_limit),
+            retry_delay: Some(&body.retry_delay),
+        };
+        let wishes = asked.read(now).map_err(|BadWish(name, words)| wrong(&at(name), words))?;
+        // A time that has come is no delay.
+        let wishes = Wishes { due: wishes.due.filter(|due| *due > now), ..wishes };
         items.push(NewItem {
             queue: queue.map_err(|words| flaw("queue", words))?,
             partition: partition
@@ -132,6 +165,7 @@ pub fn new_items(
             transaction: transaction.map_err(|words| flaw("transactionId", words))?,
             trace: trace.map_err(|words| flaw("traceId", words))?,
             producer: producer.clone(),
+            wishes,
         });
     }
     Ok(items)
@@ -184,7 +218,13 @@ fn answer_of(items: &[NewItem], pushed: &[PushedItem]) -> Json {
             PushStatus::Duplicate => "duplicate",
             PushStatus::Buffered => "buffered",
         };
-        json.raw(",\"status\":\"").raw(status).raw("\"}");
+        json.raw(",\"status\":\"").raw(status).raw("\"");
+        if let (Some(due), PushStatus::Queued | PushStatus::Buffered) =
+            (item.wishes.due, one.status)
+        {
+            json.raw(",\"delayUntil\":").text(&timestamp(due));
+        }
+        json.raw("}");
     }
     json.raw("]");
     json

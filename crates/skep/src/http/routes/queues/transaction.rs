@@ -40,6 +40,7 @@ object! {
         group "consumerGroup": Given<'body>,
         lease "leaseId": Given<'body>,
         error "error": Option<&'body RawValue>,
+        retry_after "retryAfter": Given<'body>,
     }
 }
 
@@ -145,7 +146,7 @@ pub async fn transaction(
             let error = put_refused(&mut json, &operations, &not_done);
             let lease = match &not_done {
                 NotDone::Lease(lost) => leases.iter().position(|lease| lease == lost),
-                NotDone::Step(..) => None,
+                NotDone::Step(..) | NotDone::Gone(_) => None,
             };
             let lease = lease.map(|place| format!("{error}: {}", required[place]));
             json.raw("],\"error\":").text(lease.as_deref().unwrap_or(error)).raw("}");
@@ -187,6 +188,7 @@ fn operations(
                     group: Given::Nothing,
                     lease: body.lease,
                     error: body.error,
+                    retry_after: body.retry_after,
                 };
                 let item = settle_item(&ack, &format!("{field}."))?;
                 operations.push(Operation::Settle { group: group_or_none(group), item });
@@ -262,6 +264,8 @@ fn put_done(json: &mut Json, index: usize, operation: &Operation, done: &Operati
 fn put_refused(json: &mut Json, operations: &[Operation], not_done: &NotDone) -> &'static str {
     match not_done {
         NotDone::Lease(_) => "Invalid or expired lease",
+        // Nothing that comes from outside takes rows.
+        NotDone::Gone(_) => "Already done",
         NotDone::Step(place, settled) => {
             let error = Told::of(&settled.settled).error.unwrap_or("Not settled");
             if let Some(operation) = operations.get(*place) {
