@@ -26,7 +26,7 @@ export function unauthorized() {
   onUnauthorized();
 }
 
-async function call(method, path, { body, signal, login = false, again = false } = {}) {
+async function call(method, path, { body, signal, login = false, exact = false, again = false } = {}) {
   const headers = { accept: "application/json, application/problem+json" };
   const token = method === "GET" ? null : csrf;
   if (token) headers["x-csrf-token"] = token;
@@ -35,7 +35,7 @@ async function call(method, path, { body, signal, login = false, again = false }
   let content;
   try {
     answer = await fetch(path, { method, headers, signal, cache: "no-store", body: body === undefined ? undefined : JSON.stringify(body) });
-    content = await read(answer);
+    content = await read(answer, exact);
   } catch {
     throw new Problem({
       title: "The node does not answer",
@@ -50,7 +50,7 @@ async function call(method, path, { body, signal, login = false, again = false }
     const session = await call("GET", "/api/v1/session", { signal });
     if (session.csrf !== token) {
       csrf = session.csrf;
-      return call(method, path, { body, signal, login, again: true });
+      return call(method, path, { body, signal, login, exact, again: true });
     }
   }
   const handled = answer.status === 401 && !login;
@@ -67,17 +67,20 @@ async function call(method, path, { body, signal, login = false, again = false }
   });
 }
 
-async function read(answer) {
+// A number that would lose digits stays as it was written, where the browser can do that.
+const faithful = (_, value, context) => (typeof value === "number" && context?.source !== undefined && String(value) !== context.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
+
+async function read(answer, exact) {
   const text = await answer.text();
   if (!/[/+]json\b/.test(answer.headers.get("content-type") ?? "")) return null;
   try {
-    return JSON.parse(text);
+    return JSON.parse(text, exact ? faithful : undefined);
   } catch {
     return null;
   }
 }
 
-/** options: { signal } ends the call when a page closes; { login: true } leaves a 401 to the caller. */
+/** options: { signal } ends the call when a page closes; { login: true } leaves a 401 to the caller; { exact: true } keeps all digits of numbers, to be written again. */
 export const api = {
   get: (path, options) => call("GET", path, options),
   post: (path, body, options) => call("POST", path, { ...options, body }),

@@ -67,6 +67,7 @@ class Stream {
     this.tries += 1;
     this.timer = setTimeout(() => this.open(), wait);
     tell();
+    for (const listener of [...this.listeners]) listener.onDown?.();
     // An EventSource does not tell a 401 from a broken wire, the session does.
     api.get("/api/v1/session").then(
       (session) => { if (session.login_required && !session.authenticated) unauthorized(); },
@@ -93,11 +94,11 @@ function tell() {
 /**
  * Listens to `event` at `url` until the returned function is called.
  * onOpen(again): the connection stands; after a break (again) it is time to fetch what was missed.
- * silence: milliseconds without an event that mean a break.
+ * onDown(): it broke, or was refused. silence: milliseconds without an event that mean a break.
  */
-export function listen(url, event, handler, { onOpen, silence } = {}) {
+export function listen(url, event, handler, { onOpen, onDown, silence } = {}) {
   let stream = streams.get(url);
-  const listener = { event, handler, onOpen, silence };
+  const listener = { event, handler, onOpen, onDown, silence };
   if (stream) {
     const known = [...stream.listeners].some((other) => other.event === event);
     stream.listeners.add(listener);

@@ -2,15 +2,18 @@
 
 use crate::buffer::PushTo;
 use crate::cipher::{Cipher, RecodeError};
+use crate::counting::{Counting, now};
 use crate::handle::NewItem;
 use crate::inbox::Inbox;
 use crate::record::Record;
 use crate::store::{
-    Job, NewMessage, NotDone, Pushed, QueueStore, Step, StepDone, TransactionJob, WorkError,
+    Job, NewMessage, NotDone, Pushed, QueueStore, Step, StepDone, Take, TransactionJob, WorkError,
 };
+use crate::tally::Tally;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 /// How often a job is tried with its messages in another form, because the encryption of a queue
@@ -22,13 +25,18 @@ pub(crate) struct Desk {
     pub(crate) store: QueueStore,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) cipher: Option<Cipher>,
+    /// What is done here, for those who look at it later.
+    pub(crate) tally: Tally,
+    /// Told when something came that has a time.
+    pub(crate) soon: Notify,
     /// Queues that are known to be encrypted. Whoever is wrong about one is told by the store.
     encrypted: Mutex<HashSet<Arc<str>>>,
 }
 
 impl Desk {
     pub(crate) fn new(store: QueueStore, inbox: Arc<Inbox>, cipher: Option<Cipher>) -> Self {
-        Desk { store, inbox, cipher, encrypted: Mutex::default() }
+        let (tally, encrypted) = (Tally::default(), Mutex::default());
+        Desk { store, inbox, cipher, tally, soon: Notify::new(), encrypted }
     }
 
     /// The item as it is kept, and the id that its producer knows it by.
@@ -59,6 +67,10 @@ impl Desk {
         for _ in 1..FORMS_MAX {
             let copy = job.clone();
             match self.inbox.ask(|answer| Job::Transaction(copy, answer)).await {
+                Ok(Ok(done)) => {
+                    self.note_steps(&job, &done);
+                    return Ok(Ok(done));
+                }
                 Err(WorkError::Encryption { queue }) => {
                     let encrypted = self.learn(&queue).await?;
                     for step in &mut job.steps {
@@ -72,7 +84,44 @@ impl Desk {
                 done => return done,
             }
         }
-        self.inbox.ask(|answer| Job::Transaction(job, answer)).await
+        let copy = job.clone();
+        let done = self.inbox.ask(|answer| Job::Transaction(copy, answer)).await?;
+        if let Ok(done) = &done {
+            self.note_steps(&job, done);
+        }
+        Ok(done)
+    }
+
+    fn note_steps(&self, job: &TransactionJob, done: &[StepDone]) {
+        let mut counting = Counting::new(&self.tally, now());
+        // What waited for its time was counted when it came.
+        let moves = job.takes.iter().any(|take| matches!(take, Take::Later(_)));
+        for both in job.steps.iter().zip(done) {
+            match both {
+                (Step::Push(message), StepDone::Pushed(pushed)) => {
+                    if !moves {
+                        counting.pushed(message, pushed);
+                    }
+                    self.note_time(message);
+                }
+                (Step::Settle { item, .. }, StepDone::Settled(settled)) => {
+                    counting.settled(item.verdict, settled);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn note_time(&self, message: &NewMessage) {
+        if message.due.is_some() {
+            self.soon.notify_one();
+        }
+    }
+
+    fn note_pushes(&self, messages: &[NewMessage], pushed: &[Pushed]) {
+        messages.iter().for_each(|message| self.note_time(message));
+        let mut counting = Counting::new(&self.tally, now());
+        messages.iter().zip(pushed).for_each(|(message, one)| counting.pushed(message, one));
     }
 
     /// Whether the queue is encrypted, from the store itself.
@@ -110,9 +159,16 @@ impl PushTo for Arc<Desk> {
                         *message = self.recode(message, encrypted)?;
                     }
                 }
-                done => return done,
+                done => {
+                    let pushed = done?;
+                    self.note_pushes(&messages, &pushed);
+                    return Ok(pushed);
+                }
             }
         }
-        self.inbox.ask(|answer| Job::Push(messages, answer)).await
+        let copy = messages.clone();
+        let pushed = self.inbox.ask(|answer| Job::Push(copy, answer)).await?;
+        self.note_pushes(&messages, &pushed);
+        Ok(pushed)
     }
 }

@@ -19,9 +19,15 @@ pub enum QueueError {
     /// A payload was encrypted with another key.
     #[error(transparent)]
     WrongKey(#[from] NotOurs),
-    /// The database is away, and the local buffer did not take the push.
-    #[error("the database is away: {0}")]
+    /// The push cannot go to the database now, and the local buffer did not take it.
+    #[error("the push cannot go to the database now, and {0}")]
     Buffer(#[from] BufferError),
+    /// Pushes are held back, and a transaction cannot be.
+    #[error(
+        "pushes are held back for maintenance, and a transaction that pushes cannot be; try again \
+         when the switch `push` is off"
+    )]
+    Held,
 }
 
 impl From<skep_store::StoreError> for QueueError {

@@ -1,26 +1,29 @@
 //! What others hold: push, pop, ack, transaction.
 
-use crate::buffer::{Buffer, Kept, PushTo, Spill, SpillOptions};
+use crate::buffer::{Buffer, Kept};
 use crate::cipher::Cipher;
+use crate::counting::{self, Counting, Unwritten};
 use crate::desk::Desk;
 use crate::error::QueueError;
 use crate::ids::PartitionId;
 use crate::inbox::Inbox;
-use crate::metrics::QueuesMetrics;
+use crate::local::{Local, LocalBuffer};
+use crate::metrics::{QueuesMetrics, StoreWork};
 use crate::options::QueuesOptions;
 use crate::parking::Parking;
 use crate::record::{Record, Wishes};
 use crate::store::{
-    ClaimJob, Claimed, ItemSettled, Job, NotDone, Nothing, Pushed, QueueStore, SettleItem, Step,
-    StepDone, Target, Tidied, TransactionJob, WorkError,
+    ClaimJob, Claimed, ItemSettled, Job, NotDone, Nothing, Pushed, QueueStore, STAT_ROWS_MAX,
+    SettleItem, Step, StepDone, Target, Tidied, TransactionJob, WorkError,
 };
 use skep_policy::Time;
-use skep_policy::queues::{LeaseId, Settled, Start};
-use skep_store::StoreError;
+use skep_policy::queues::{LeaseId, Settled, Start, Verdict};
+use skep_store::{MigrateError, StoreError};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -32,13 +35,12 @@ pub struct Queues {
 
 struct Shared {
     desk: Arc<Desk>,
-    /// Where pushes go, if they are to be kept here while the database is away.
-    spill: Option<Spill<Arc<Desk>>>,
+    local: Local,
+    /// Whether nobody gets messages.
+    paused: AtomicBool,
     parking: Arc<Parking>,
     metrics: QueuesMetrics,
     parked_max: usize,
-    /// Told when something came here that has a time.
-    soon: Notify,
 }
 
 /// A message that somebody pushes.
@@ -109,6 +111,7 @@ pub struct Pop {
 pub struct Popped {
     claimed: Claimed,
     lease: LeaseId,
+    is_paused: bool,
     /// Where to give it back; `None` once it has arrived, or if there is nothing to give back.
     inbox: Option<Arc<Inbox>>,
 }
@@ -137,25 +140,22 @@ pub enum OperationDone {
 }
 
 impl Queues {
-    /// Serves the queues of `store`. With a buffer pushes are kept there while the database is
-    /// away; [`Queues::replay`] brings them to it.
-    pub fn new(
+    /// Serves the queues of `store`. In a local buffer pushes are kept while the database is away,
+    /// if that is wanted, and while they are held back; [`Queues::replay`] brings them to it.
+    pub async fn open(
         store: QueueStore,
         cipher: Option<Cipher>,
-        buffer: Option<Buffer>,
+        buffer: Option<LocalBuffer>,
         metrics: QueuesMetrics,
         options: &QueuesOptions,
-    ) -> Self {
+    ) -> Result<Self, MigrateError> {
         let parking = Arc::new(Parking::new(options.parked_max));
         let inbox = Inbox::new(store.clone(), parking.clone(), metrics.clone(), options);
         let desk = Arc::new(Desk::new(store, Arc::new(inbox), cipher));
-        let seed = Uuid::new_v4().as_u64_pair().0;
-        let spill =
-            buffer.map(|buffer| Spill::new(buffer, desk.clone(), SpillOptions::default(), seed));
-        let parked_max = options.parked_max;
-        let soon = Notify::new();
-        let shared = Shared { desk, spill, parking, metrics, parked_max, soon };
-        Queues { shared: Arc::new(shared) }
+        let local = Local::open(desk.clone(), buffer).await?;
+        let (paused, parked_max) = (AtomicBool::new(false), options.parked_max);
+        let shared = Shared { desk, local, paused, parking, metrics, parked_max };
+        Ok(Queues { shared: Arc::new(shared) })
     }
 
     /// What comes in seldom is asked of the store itself.
@@ -163,7 +163,7 @@ impl Queues {
         &self.shared.desk.store
     }
 
-    pub(crate) fn desk(&self) -> &Arc<Desk> {
+    pub(crate) fn desk(&self) -> &Desk {
         &self.shared.desk
     }
 
@@ -176,18 +176,58 @@ impl Queues {
         self.shared.desk.cipher.is_some()
     }
 
-    /// Pushes that wait on this machine for the database; `None` if none may.
+    /// Pushes that wait on this machine for the database; `None` if there never were any.
     pub fn buffer(&self) -> Option<&Buffer> {
-        self.shared.spill.as_ref().map(Spill::buffer)
+        self.shared.local.buffer()
     }
 
     /// Brings what was kept on this machine to the database, for ever. Without a buffer it just
     /// waits.
     pub async fn replay(&self) {
-        match &self.shared.spill {
-            Some(spill) => spill.replay().await,
-            None => std::future::pending().await,
+        self.shared.local.replay().await;
+    }
+
+    /// Holds pushes back, on this machine's disk, or lets them go to the database in the order in
+    /// which they came. They are held even if this fails: then there is nothing to keep them in,
+    /// and they are refused as long as that is so.
+    pub async fn hold(&self, held: bool) -> Result<(), QueueError> {
+        self.shared.metrics.maintenance("push", held);
+        self.shared.local.hold(held).await?;
+        // What became due meanwhile.
+        if !held {
+            self.keep_soon();
         }
+        Ok(())
+    }
+
+    /// Whether pushes are held back.
+    pub fn is_held(&self) -> bool {
+        self.shared.local.is_held()
+    }
+
+    /// Lets nobody get messages, or lets everybody again. Pops that wait are answered.
+    pub fn pause(&self, paused: bool) {
+        self.shared.metrics.maintenance("pop", paused);
+        if self.shared.paused.swap(paused, Ordering::SeqCst) != paused {
+            self.wake(None);
+        }
+    }
+
+    /// Whether nobody gets messages.
+    pub fn is_paused(&self) -> bool {
+        self.shared.paused.load(Ordering::SeqCst)
+    }
+
+    /// Writes down what was done here since the last time. What cannot be written waits for the
+    /// next time.
+    pub async fn write_stats(&self) -> Result<(), StoreError> {
+        let mut unwritten = Unwritten::take(&self.shared.desk.tally);
+        while !unwritten.rows.is_empty() {
+            let part = unwritten.rows.len().min(STAT_ROWS_MAX);
+            self.store().add_stats(&unwritten.rows[..part]).await?;
+            unwritten.rows.drain(..part);
+        }
+        Ok(())
     }
 
     /// Keeps messages, all or none. They are durable when this returns, and unless they are
@@ -204,15 +244,8 @@ impl Queues {
             names.push((message.id, transaction));
             messages.push(message);
         }
-        let kept = match &shared.spill {
-            Some(spill) => spill.push(messages).await?,
-            None => Kept::Pushed(shared.desk.push(messages).await?),
-        };
-        Ok(match kept {
+        Ok(match shared.local.push(messages).await? {
             Kept::Pushed(pushed) => {
-                if items.iter().any(|item| item.wishes.due.is_some()) {
-                    shared.soon.notify_one();
-                }
                 shared.metrics.pushed(&pushed);
                 let both = pushed.iter().zip(names);
                 both.map(|(pushed, (_, name))| PushedItem::kept(pushed, name)).collect()
@@ -230,6 +263,9 @@ impl Queues {
 
     /// Hands out messages, waiting for some if asked to.
     pub async fn pop(&self, pop: &Pop) -> Result<Popped, QueueError> {
+        if self.is_paused() {
+            return Ok(Popped::paused());
+        }
         let Some(wait) = pop.wait else { return self.claim(pop, pop.start).await };
         let deadline = Instant::now() + wait;
         let shared = &self.shared;
@@ -238,6 +274,9 @@ impl Queues {
         let mut start = pop.start;
         loop {
             place.looks();
+            if self.is_paused() {
+                return Ok(Popped::paused());
+            }
             let popped = self.claim(pop, start).await?;
             let claimed = popped.claimed();
             if !claimed.lanes.is_empty() {
@@ -265,9 +304,15 @@ impl Queues {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let settled =
-            self.shared.desk.inbox.ask(|answer| Job::Settle { group, items, answer }).await?;
-        settled.iter().for_each(|item| self.shared.metrics.settled(&item.settled));
+        let verdicts: Vec<Verdict> = items.iter().map(|item| item.verdict).collect();
+        let desk = &self.shared.desk;
+        let settled = desk.inbox.ask(|answer| Job::Settle { group, items, answer }).await?;
+        let mut counting = Counting::new(&desk.tally, counting::now());
+        for (verdict, item) in verdicts.into_iter().zip(&settled) {
+            self.shared.metrics.settled(&item.settled);
+            counting.settled(verdict, item);
+        }
+        drop(counting);
         Ok(settled)
     }
 
@@ -296,11 +341,6 @@ impl Queues {
             Ok(steps) => steps,
             Err(not_done) => return Ok(Err(not_done)),
         };
-        let has_time =
-            |one: &Operation| matches!(one, Operation::Push(item) if item.wishes.due.is_some());
-        if operations.iter().any(has_time) {
-            self.keep_soon();
-        }
         let (mut names, metrics) = (names.into_iter(), &self.shared.metrics);
         let done = steps.into_iter().map(|step| match step {
             StepDone::Pushed(pushed) => {
@@ -318,7 +358,10 @@ impl Queues {
 
     /// A transaction is never kept on this machine, so it has to wait for what is, or it would
     /// overtake it.
-    fn after_what_waits(&self, queue: &str) -> Result<(), QueueError> {
+    pub(crate) fn after_what_waits(&self, queue: &str) -> Result<(), QueueError> {
+        if self.is_held() {
+            return Err(QueueError::Held);
+        }
         match self.buffer() {
             Some(buffer) if buffer.holds(queue) => {
                 let cause = format!("pushes to {queue} wait in the local buffer and go first");
@@ -352,23 +395,35 @@ impl Queues {
     pub async fn tidy(&self, limit: u32) -> Result<Tidied, StoreError> {
         let tidied = self.store().tidy(limit).await?;
         self.shared.metrics.tidied(&tidied);
+        counting::removed(&self.shared.desk.tally, tidied.messages);
         Ok(tidied)
     }
 
     /// Waits until something came to this node that has a time: whoever keeps it should look.
     pub async fn something_to_keep(&self) {
-        self.shared.soon.notified().await;
+        self.shared.desk.soon.notified().await;
     }
 
     /// Says that something has a time that had none before, or another.
     pub fn keep_soon(&self) {
-        self.shared.soon.notify_one();
+        self.shared.desk.soon.notify_one();
     }
 
     /// Lets everybody look who waits for something in this queue, or anybody: something may have
     /// come by another node.
     pub fn wake(&self, queue: Option<&str>) {
         self.shared.parking.wake_all(queue);
+    }
+
+    /// What the store has to do.
+    pub fn work(&self) -> StoreWork {
+        let (waiting_requests, waiting_bytes) = self.shared.desk.inbox.depth();
+        let parked = self.shared.parking.count();
+        StoreWork { waiting_requests, waiting_bytes, parked, ..self.shared.metrics.done() }
+    }
+
+    pub(crate) fn parking(&self) -> &Parking {
+        &self.shared.parking
     }
 
     /// Brings the gauges up to date, before a scrape.
@@ -395,18 +450,39 @@ impl Queues {
         let claimed = inbox.ask(|answer| Job::Claim(job, answer)).await?;
         let held = !claimed.lanes.is_empty() && !pop.auto_ack;
         self.shared.metrics.popped(&claimed);
-        Ok(Popped { claimed, lease, inbox: held.then(|| inbox.clone()) })
+        if !claimed.lanes.is_empty() {
+            let mut counting = Counting::new(&self.shared.desk.tally, claimed.now);
+            counting.popped(&claimed.lanes, pop.auto_ack);
+        }
+        let inbox = held.then(|| inbox.clone());
+        Ok(Popped { claimed, lease, is_paused: false, inbox })
     }
 }
 
 impl PushedItem {
-    fn kept(pushed: &Pushed, transaction: Arc<str>) -> Self {
+    pub(crate) fn kept(pushed: &Pushed, transaction: Arc<str>) -> Self {
         let status = if pushed.duplicate { PushStatus::Duplicate } else { PushStatus::Queued };
         PushedItem { id: pushed.id, transaction, partition: Some(pushed.partition), status }
     }
 }
 
 impl Popped {
+    fn paused() -> Self {
+        let claimed = Claimed {
+            lanes: Vec::new(),
+            until: Time::ZERO,
+            now: Time::ZERO,
+            next_at: None,
+            nothing: None,
+        };
+        Popped { claimed, lease: LeaseId(0), is_paused: true, inbox: None }
+    }
+
+    /// Whether nobody gets messages now.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
     /// What was handed out.
     pub fn claimed(&self) -> &Claimed {
         &self.claimed

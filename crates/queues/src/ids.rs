@@ -29,6 +29,11 @@ impl QueueId {
     pub fn uuid(self) -> Uuid {
         wrap(self.0, QUEUE_SEED)
     }
+
+    /// The queue that the outside means, if such a UUID was ever given out.
+    pub fn from_uuid(uuid: Uuid) -> Option<Self> {
+        unwrap(uuid, QUEUE_SEED).map(QueueId)
+    }
 }
 
 impl PartitionId {
@@ -39,8 +44,7 @@ impl PartitionId {
 
     /// The partition that the outside means, if such a UUID was ever given out.
     pub fn from_uuid(uuid: Uuid) -> Option<Self> {
-        let number = i64::try_from(uuid.as_u64_pair().1 & LOW_BITS).ok()?;
-        (wrap(number, PARTITION_SEED) == uuid).then_some(PartitionId(number))
+        unwrap(uuid, PARTITION_SEED).map(PartitionId)
     }
 }
 
@@ -50,6 +54,12 @@ fn wrap(number: i64, seed: u64) -> Uuid {
     let high = xxh3_64_with_seed(&low.to_le_bytes(), seed);
     let both = (u128::from(high) << 64) | u128::from(low);
     uuid::Builder::from_custom_bytes(both.to_be_bytes()).into_uuid()
+}
+
+/// The number of a UUID that [`wrap`] made.
+fn unwrap(uuid: Uuid, seed: u64) -> Option<i64> {
+    let number = i64::try_from(uuid.as_u64_pair().1 & LOW_BITS).ok()?;
+    (wrap(number, seed) == uuid).then_some(number)
 }
 
 #[cfg(test)]

@@ -60,6 +60,10 @@ impl Queues {
     /// Does what is due, a bounded part of it, and tells when there is more.
     pub async fn keep(&self) -> Result<Kept, QueueError> {
         let mut kept = Kept::default();
+        // Whoever holds back pushes wants the database left alone.
+        if self.is_held() {
+            return Ok(kept);
+        }
         let now = self.move_due(&mut kept).await?;
         self.fire_due(now, &mut kept).await?;
         self.redrive_due(now, &mut kept).await?;

@@ -11,14 +11,17 @@
 //! What decides that is `skep_policy::queues`; the stores read, ask it, and write.
 
 pub mod bodies;
+pub mod browse;
 pub mod buffer;
 pub mod cipher;
+mod counting;
 mod desk;
 mod error;
 mod handle;
 pub mod ids;
 mod inbox;
 mod keeper;
+mod local;
 mod metrics;
 mod options;
 mod parking;
@@ -26,10 +29,13 @@ pub mod prints;
 pub mod record;
 pub mod schedule;
 pub mod store;
+mod tail;
 pub mod tally;
 
 pub use error::QueueError;
 pub use handle::{NewItem, Operation, OperationDone, Pop, Popped, PushStatus, PushedItem, Queues};
 pub use keeper::Kept;
-pub use metrics::QueuesMetrics;
+pub use local::LocalBuffer;
+pub use metrics::{QueuesMetrics, StoreWork};
 pub use options::{QueueOptions, QueuesOptions};
+pub use tail::{Tail, Tailed};

@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use skep_policy::queues::Settled;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The counters; clones are the same.
@@ -29,6 +31,33 @@ pub struct QueuesMetrics {
     waiting_jobs: Gauge,
     waiting_bytes: Gauge,
     buffer_messages: Gauge,
+    maintenance: Family<SwitchLabels, Gauge>,
+    batches: Arc<Batches>,
+}
+
+/// What the histograms of batches add up to.
+#[derive(Default)]
+struct Batches {
+    batches: AtomicU64,
+    requests: AtomicU64,
+    micros: AtomicU64,
+}
+
+/// What a node's store had to do since the node started, and what waits for it now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreWork {
+    /// Requests that wait.
+    pub waiting_requests: usize,
+    /// Bytes of messages that wait.
+    pub waiting_bytes: usize,
+    /// Pops that wait for messages.
+    pub parked: usize,
+    /// Batches that were done.
+    pub batches: u64,
+    /// Requests that were done in them.
+    pub requests: u64,
+    /// Time that they took.
+    pub took: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -39,6 +68,11 @@ struct StatusLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SwitchLabels {
+    switch: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,6 +97,8 @@ impl Default for QueuesMetrics {
             waiting_jobs: Gauge::default(),
             waiting_bytes: Gauge::default(),
             buffer_messages: Gauge::default(),
+            maintenance: Family::default(),
+            batches: Arc::default(),
         }
     }
 }
@@ -109,7 +145,7 @@ impl QueuesMetrics {
         );
         registry.register(
             "skep_queue_buffered_messages",
-            "Messages written to the local buffer while the database was away",
+            "Messages written to the local buffer: the database was away, or they were held back",
             self.buffered.clone(),
         );
         registry.register(
@@ -138,6 +174,19 @@ impl QueuesMetrics {
             "Messages in the local buffer that the database does not have yet",
             self.buffer_messages.clone(),
         );
+        registry.register(
+            "skep_queues_maintenance",
+            "Whether pushes are held back (`push`) or nobody gets messages (`pop`)",
+            self.maintenance.clone(),
+        );
+        // They show from the start; what they are is set by whoever has the queues.
+        for switch in ["push", "pop"] {
+            let _ = self.maintenance.get_or_create(&SwitchLabels { switch });
+        }
+    }
+
+    pub(crate) fn maintenance(&self, switch: &'static str, is_on: bool) {
+        self.maintenance.get_or_create(&SwitchLabels { switch }).set(i64::from(is_on));
     }
 
     pub(crate) fn pushed(&self, pushed: &[Pushed]) {
@@ -166,8 +215,25 @@ impl QueuesMetrics {
     }
 
     pub(crate) fn batch(&self, jobs: usize, took: Duration) {
+        let add = |sum: &AtomicU64, more: u64| {
+            sum.fetch_add(more, Ordering::Relaxed);
+        };
+        add(&self.batches.batches, 1);
+        add(&self.batches.requests, jobs as u64);
+        add(&self.batches.micros, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         self.batch_jobs.observe(jobs as f64);
         self.batch_seconds.observe(took.as_secs_f64());
+    }
+
+    /// What was done so far; what waits is not known here.
+    pub(crate) fn done(&self) -> StoreWork {
+        let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        StoreWork {
+            batches: read(&self.batches.batches),
+            requests: read(&self.batches.requests),
+            took: Duration::from_micros(read(&self.batches.micros)),
+            ..StoreWork::default()
+        }
     }
 
     pub(crate) fn buffered(&self, messages: usize) {

@@ -203,7 +203,9 @@ mod tests {
 
         #[test]
         fn whoever_comes_when_told_gets_something(
-            count in 1_u32..50, per in 1_u64..2_000, gaps in prop::collection::vec(0_u64..50, 1..80),
+            count in 1_u32..50,
+            per in 1_u64..2_000,
+            gaps in prop::collection::vec(0_u64..50, 1..80),
         ) {
             let rate = Rate { count, per: Duration::from_millis(per) };
             let limit = Limit { in_flight: None, rate: Some(rate) };

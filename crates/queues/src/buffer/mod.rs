@@ -1,7 +1,7 @@
-//! Pushes that are kept on this machine while the database is away.
+//! Pushes that are kept on this machine while the database is away, or while an operator wants it.
 //!
 //! ```text
-//!            not away, nothing of the queue waits
+//!            not away, not held, nothing of the queue waits
 //!   push ──┬─────────────────────────────────────────────▶ database
 //!          └─ otherwise ─▶ Buffer, a file ── replay ─────────▲
 //! ```
@@ -66,8 +66,8 @@ pub struct Entry {
 pub enum BufferError {
     /// There is no room for it. Nothing of it was kept.
     #[error(
-        "the local buffer is full: {held} of at most {limit} bytes wait for the database to come \
-         back (queues.buffer_max)"
+        "the local buffer is full: {held} of at most {limit} bytes wait to go to the database \
+         (queues.buffer_max)"
     )]
     Full {
         /// Bytes that wait.
@@ -78,6 +78,12 @@ pub enum BufferError {
     /// The file.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// There is no file, and none can be made.
+    #[error("the local buffer cannot be opened: {cause}")]
+    Open {
+        /// Why.
+        cause: String,
+    },
     /// A message that is larger than any may be.
     #[error(transparent)]
     Damaged(#[from] Damaged),

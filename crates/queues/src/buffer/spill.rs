@@ -9,6 +9,9 @@
 //!   queue's window for duplicates says.
 //! * What is left at the end is replayed while new pushes wait at the gate, or the file would
 //!   never be empty under load.
+//!
+//! An operator may hold pushes back ([`Spill::hold`]): then all of them go to the file, and none
+//! leaves it.
 
 use super::{Buffer, BufferError, Entry};
 use crate::store::{NewMessage, Pushed, WorkError};
@@ -18,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::RwLock;
+use tokio::sync::{Notify, RwLock};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// Where messages go while it is there.
@@ -43,6 +46,9 @@ pub struct SpillOptions {
     pub away: backoff::Options,
     /// Waits before a queue is tried again that refused what was kept for it.
     pub refused: backoff::Options,
+    /// Whether pushes are kept here while the database is away; if not, only those are that are
+    /// held back, and what comes behind them.
+    pub when_away: bool,
 }
 
 impl Default for SpillOptions {
@@ -55,6 +61,7 @@ impl Default for SpillOptions {
                 base: Duration::from_secs(1),
                 cap: Duration::from_secs(30),
             },
+            when_away: true,
         }
     }
 }
@@ -87,10 +94,14 @@ pub struct Spill<P> {
     /// Held shared by whoever decides where a push goes, and alone by who empties the file.
     gate: RwLock<()>,
     state: Mutex<State>,
+    /// Tells who replays that pushes are not held back any more.
+    released: Notify,
 }
 
 struct State {
     away: bool,
+    /// Whether everything stays here until somebody says otherwise.
+    held: bool,
     refusals: HashMap<Arc<str>, Refusal>,
     chance: SeededChance,
 }
@@ -116,8 +127,9 @@ impl<P: PushTo> Spill<P> {
         // With something to replay it shows soon whether the database is there.
         let away = !buffer.is_empty();
         let chance = SeededChance::new(seed);
-        let state = Mutex::new(State { away, refusals: HashMap::new(), chance });
-        Spill { buffer, database, options, gate: RwLock::new(()), state }
+        let state = State { away, held: false, refusals: HashMap::new(), chance };
+        let (gate, state) = (RwLock::new(()), Mutex::new(state));
+        Spill { buffer, database, options, gate, state, released: Notify::new() }
     }
 
     /// The file.
@@ -130,6 +142,21 @@ impl<P: PushTo> Spill<P> {
         self.state().away
     }
 
+    /// Holds pushes back, or lets them go. While they are held every push is kept here, and what
+    /// is here stays; afterwards it goes to the database in the order in which it came. A push or
+    /// a replay that is under way is not called back.
+    pub fn hold(&self, held: bool) {
+        let before = std::mem::replace(&mut self.state().held, held);
+        if before && !held {
+            self.released.notify_one();
+        }
+    }
+
+    /// Whether pushes are held back.
+    pub fn is_held(&self) -> bool {
+        self.state().held
+    }
+
     /// Keeps messages, in the database or here.
     pub async fn push(&self, messages: Vec<NewMessage>) -> Result<Kept, SpillError> {
         {
@@ -140,7 +167,7 @@ impl<P: PushTo> Spill<P> {
         }
         match self.database.push(messages.clone()).await {
             Ok(pushed) => Ok(Kept::Pushed(pushed)),
-            Err(error) if is_away(&error) => {
+            Err(error) if is_away(&error) && self.options.when_away => {
                 let _open = self.gate.read().await;
                 let kept = self.keep(&messages).await?;
                 // Only now, because it is the replay of what was kept that finds the database back.
@@ -153,7 +180,10 @@ impl<P: PushTo> Spill<P> {
 
     fn goes_to_buffer(&self, messages: &[NewMessage]) -> Result<bool, WorkError> {
         let state = self.state();
-        let mut held = state.away;
+        if state.held {
+            return Ok(true);
+        }
+        let mut held = state.away && self.options.when_away;
         let mut last: Option<&Arc<str>> = None;
         for message in messages.iter().map(|message| &message.queue) {
             if last == Some(message) || !self.buffer.holds(message) {
@@ -177,6 +207,10 @@ impl<P: PushTo> Spill<P> {
         let mut failures = 0;
         let mut from = 0;
         loop {
+            if self.is_held() {
+                self.released.notified().await;
+                continue;
+            }
             match self.round(&mut from).await {
                 Ok(Round::Moved) => failures = 0,
                 Ok(Round::Idle(until)) => {
@@ -214,6 +248,9 @@ impl<P: PushTo> Spill<P> {
         }
         let shut = self.gate.write().await;
         loop {
+            if self.is_held() {
+                return Ok(Round::Moved);
+            }
             let entries = self.oldest(*from, &resting).await?;
             if entries.is_empty() {
                 return Ok(Round::Moved);
@@ -278,6 +315,9 @@ impl<P: PushTo> Spill<P> {
         for entry in entries {
             if refused.contains(&entry.queue) {
                 continue;
+            }
+            if self.is_held() {
+                break;
             }
             match self.deliver_alone(&entry).await? {
                 Ok(()) => self.arrived(&[entry]).await?,
@@ -361,7 +401,7 @@ impl<P: PushTo> Spill<P> {
         let before = std::mem::replace(&mut self.state().away, away);
         let waiting = self.buffer.messages();
         match (before, away, error) {
-            (false, true, Some(error)) => {
+            (false, true, Some(error)) if self.options.when_away => {
                 tracing::warn!(%error, "the database is away: pushes are kept here meanwhile");
             }
             (true, false, _) if waiting > 0 => {

@@ -169,8 +169,18 @@ impl Place {
     }
 
     async fn start(&self) -> Running {
+        self.start_how(false).await
+    }
+
+    /// A node that is told to hold pushes back before anything else.
+    async fn start_held(&self) -> Running {
+        self.start_how(true).await
+    }
+
+    async fn start_how(&self, held: bool) -> Running {
         let buffer = Buffer::open(self.folder.path(), self.limit).await.expect("opens");
         let spill = Arc::new(Spill::new(buffer, self.database.clone(), self.options, 1));
+        spill.hold(held);
         let replaying = spill.clone();
         let replay = tokio::spawn(async move { replaying.replay().await });
         Running { spill, replay }
@@ -361,6 +371,76 @@ fn what_the_file_cannot_take_is_told_and_not_kept() {
     });
 }
 
+#[test]
+fn pushes_that_are_held_back_stay_here_and_go_in_order_when_they_are_let_go() {
+    run(async {
+        let place = Place::new(Weather::Fair);
+        let node = place.start().await;
+        assert!(matches!(node.push("q", "0").await, Ok(Kept::Pushed(_))));
+        node.spill.hold(true);
+        for transaction in ["1", "2", "3", "2"] {
+            assert_eq!(node.push("q", transaction).await.expect("keeps"), Kept::Buffered);
+        }
+        assert_eq!(node.push("other", "x").await.expect("keeps"), Kept::Buffered);
+        // Whatever would replay has every chance to.
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(place.database.kept("q", "a"), ["0"]);
+        assert_eq!(node.spill.buffer().messages(), 5);
+        node.spill.hold(false);
+        node.empty().await;
+        assert_eq!(place.database.kept("q", "a"), ["0", "1", "2", "3"]);
+        assert_eq!(place.database.kept("other", "a"), ["x"]);
+        assert!(matches!(node.push("q", "4").await, Ok(Kept::Pushed(_))));
+    });
+}
+
+#[test]
+fn what_was_held_back_by_a_node_that_died_is_held_by_the_next_and_let_go_once() {
+    run(async {
+        let place = Place::new(Weather::Fair);
+        let node = place.start().await;
+        node.spill.hold(true);
+        for transaction in ["1", "2"] {
+            assert_eq!(node.push("q", transaction).await.expect("keeps"), Kept::Buffered);
+        }
+        node.kill().await;
+        let node = place.start_held().await;
+        assert_eq!(node.push("q", "3").await.expect("keeps"), Kept::Buffered);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(place.database.kept("q", "a"), Vec::<String>::new());
+        // It gets them and cannot say so; the node dies, and the next one does not know.
+        place.database.set(Weather::Mute);
+        let calls = *place.database.script().calls.borrow();
+        node.spill.hold(false);
+        until("it was told", || *place.database.script().calls.borrow() > calls + 1).await;
+        node.kill().await;
+        place.database.set(Weather::Fair);
+        let node = place.start().await;
+        node.empty().await;
+        assert_eq!(place.database.kept("q", "a"), ["1", "2", "3"]);
+    });
+}
+
+#[test]
+fn a_buffer_for_held_pushes_takes_none_because_the_database_is_away() {
+    run(async {
+        let mut place = Place::new(Weather::Away);
+        place.options.when_away = false;
+        let node = place.start().await;
+        let refused = node.push("q", "1").await.expect_err("is away");
+        assert!(matches!(refused, SpillError::Work(WorkError::Store(_))), "{refused}");
+        node.spill.hold(true);
+        assert_eq!(node.push("q", "2").await.expect("keeps"), Kept::Buffered);
+        node.spill.hold(false);
+        assert_eq!(node.push("q", "3").await.expect("keeps"), Kept::Buffered, "it goes behind");
+        assert!(node.push("other", "4").await.is_err());
+        place.database.set(Weather::Fair);
+        assert!(matches!(node.push("other", "5").await, Ok(Kept::Pushed(_))));
+        node.empty().await;
+        assert_eq!(place.database.kept("q", "a"), ["2", "3"]);
+    });
+}
+
 const PRODUCERS: usize = 4;
 const PUSHES: usize = 12;
 
@@ -406,13 +486,18 @@ async fn storm(seed: u64, limit: u64, restarts: u64) {
         (0..PRODUCERS).map(|producer| produce(producer, nodes.subscribe())).collect();
     for _ in 0..restarts {
         let node = place.start().await;
+        node.spill.hold(chance.up_to(2) == 0);
         nodes.send_replace(Some(node.spill.clone()));
         let last = *calls.borrow_and_update() + 1 + chance.up_to(30);
         // Whatever is under way then is in the middle.
         tokio::select! {
             _ = calls.wait_for(|calls| *calls >= last) => {}
             done = producers.join_next() => done.map_or((), |done| done.expect("does not fail")),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
+        // Whether they were held or not, it is the other way round for a while.
+        node.spill.hold(!node.spill.is_held());
+        tokio::time::sleep(Duration::from_millis(chance.up_to(60))).await;
         nodes.send_replace(None);
         node.kill().await;
     }

@@ -53,6 +53,10 @@ pub struct QueueSummary {
     pub pending: u64,
     /// Messages in dead letters.
     pub dead: u64,
+    /// Messages that wait for their time.
+    pub later: u64,
+    /// Nothing that was pushed before is handed out any more.
+    pub cleared_at: Option<Time>,
 }
 
 /// A queue, looked at closely.

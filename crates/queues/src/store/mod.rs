@@ -36,12 +36,14 @@ mod either;
 mod groups;
 mod later;
 mod partitions;
+mod places;
 mod postgres;
 mod redrives;
 mod schedules;
 mod sqlite;
 mod stats;
 mod switches;
+mod tables;
 pub mod traces;
 
 pub use either::QueueStore;
@@ -60,6 +62,7 @@ pub use dead::{DeadFilter, DeadLetter, DeadLetters};
 pub use groups::{GroupFilter, GroupRow, GroupsPage};
 pub use later::{Due, DueMessage, LaterMessage};
 pub use partitions::{Kind, Overview, PartitionLane, PartitionRow};
+pub use places::PartitionPlace;
 pub use redrives::{
     MakeRedrive, Redrive, RedriveFilter, RedriveLetter, RedriveLetters, RedriveMark,
     RedriveProgress, RedriveState,
@@ -69,6 +72,7 @@ pub use stats::{
     STAT_MINUTES_MAX, STAT_ROWS_MAX, StatCounts, StatPoint, StatRow, minute_of, minute_start,
 };
 pub use switches::{Switch, SwitchSet, Switches};
+pub use tables::{DatabaseStats, TableStats};
 pub use traces::{NewTrace, Trace, TraceName};
 
 /// The tables.

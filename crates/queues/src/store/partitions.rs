@@ -21,6 +21,8 @@ pub struct PartitionRow {
     pub id: PartitionId,
     /// Its name.
     pub name: Arc<str>,
+    /// Which of the levels of its name it is.
+    pub level: u8,
     /// Messages that ever came.
     pub pushed: u64,
     /// Messages since the oldest that is kept; those that were taken out between count too.
@@ -66,6 +68,8 @@ pub struct Overview {
     pub pending: u64,
     /// Dead letters.
     pub dead: u64,
+    /// Messages that wait for their time.
+    pub later: u64,
     /// Groups, each counted in each of its queues.
     pub groups: u64,
 }

@@ -6,9 +6,10 @@
 
 use super::QueueStore;
 use super::either::either;
+use crate::ids::QueueId;
 use skep_policy::Time;
 use skep_store::StoreError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Rows to add at once, at most; whoever has more asks several times, so that no write of it
@@ -135,6 +136,16 @@ impl QueueStore {
         let from = minute_of(from).max(to.saturating_sub(STAT_MINUTES_MAX));
         let bucket = u64::from(bucket_minutes.max(1));
         either!(self, store => store.stats(queue, from, to, bucket).await)
+    }
+
+    /// What happened in one minute in each of these queues; those in which nothing did are left
+    /// out. At most a thousand should be asked for at once.
+    pub async fn minute_stats(
+        &self,
+        minute: u64,
+        queues: &[QueueId],
+    ) -> Result<HashMap<QueueId, StatCounts>, StoreError> {
+        either!(self, store => store.minute_stats(minute, queues).await)
     }
 
     /// Forgets minutes before a time, the oldest first; at most so many rows. Tells how many.

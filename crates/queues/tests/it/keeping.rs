@@ -39,7 +39,8 @@ impl Fleet {
             let own = if place.shared_by_many() { place.open().await } else { store.clone() };
             let metrics = QueuesMetrics::default();
             let options = QueuesOptions::default();
-            nodes.push(Queues::new(own.whole(), None, None, metrics, &options));
+            let node = Queues::open(own.whole(), None, None, metrics, &options).await;
+            nodes.push(node.expect("opens"));
         }
         Fleet { nodes, store }
     }

@@ -1,6 +1,7 @@
 //! `skep ack`: what became of a message.
 
 use super::client::NodeArgs;
+use super::given::pause;
 use super::output::{self, Output};
 use super::push::visible;
 use super::{CliError, Exit, small_runtime};
@@ -13,6 +14,7 @@ Examples:
   skep ack --lease=LEASE_ID PARTITION_ID TRANSACTION_ID
   skep ack --lease=LEASE_ID --group=audit PARTITION_ID TRANSACTION_ID
   skep ack --lease=LEASE_ID --status failed --error 'no such customer' PARTITION_ID TRANSACTION_ID
+  skep ack --lease=LEASE_ID --status retry --retry-after 30s PARTITION_ID TRANSACTION_ID
   skep ack --lease=LEASE_ID --status dlq PARTITION_ID TRANSACTION_ID
 
 `skep pop` prints the command with its ids. Acknowledging a message acknowledges those before it in
@@ -44,6 +46,10 @@ pub struct AckArgs {
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 
+    /// With --status failed or retry: it comes again after so long, as in 30s
+    #[arg(long, value_name = "DURATION", value_parser = pause)]
+    retry_after: Option<u64>,
+
     #[command(flatten)]
     node: NodeArgs,
 }
@@ -72,15 +78,35 @@ impl Status {
     }
 }
 
+impl AckArgs {
+    fn body(&self) -> Result<Value, CliError> {
+        let comes_again = matches!(self.status, Status::Failed | Status::Retry);
+        let mut body = json!({
+            "partitionId": self.partition_id,
+            "transactionId": self.transaction_id,
+            "leaseId": self.lease,
+            "consumerGroup": self.group,
+            "status": self.status.name(),
+            "error": self.error,
+        });
+        match self.retry_after {
+            Some(_) if !comes_again => {
+                let status = self.status.name();
+                let message = format!(
+                    "--retry-after goes with --status failed or --status retry; with {status} the \
+                     message does not come again"
+                );
+                return Err(CliError::new(Exit::Usage, message));
+            }
+            Some(millis) => body["retryAfter"] = json!(millis),
+            None => {}
+        }
+        Ok(body)
+    }
+}
+
 pub fn run(arguments: &AckArgs, output: Output) -> Result<Exit, CliError> {
-    let body = json!({
-        "partitionId": arguments.partition_id,
-        "transactionId": arguments.transaction_id,
-        "leaseId": arguments.lease,
-        "consumerGroup": arguments.group,
-        "status": arguments.status.name(),
-        "error": arguments.error,
-    });
+    let body = arguments.body()?;
     let asking = arguments.node.call(Method::POST, "/api/v1/ack", Some(body));
     let results: Vec<Value> = small_runtime()?.block_on(asking)?;
     if output == Output::Json {
@@ -114,7 +140,12 @@ fn verdict(arguments: &AckArgs, result: &Value) -> Result<String, CliError> {
     } else if result["dlq"] == true {
         format!("{transaction} {place} is a dead letter")
     } else {
+        let after = arguments.retry_after.map(|millis| output::span(millis as f64 * 1e3));
         match arguments.status {
+            Status::Failed | Status::Retry if after.is_some() => {
+                let after = after.unwrap_or_default();
+                format!("{transaction} {place} comes again after {after}")
+            }
             Status::Failed => format!("{transaction} {place} comes again after a delay"),
             Status::Retry => format!("{transaction} {place} comes again"),
             Status::Completed | Status::Dlq => {
@@ -131,12 +162,31 @@ mod tests {
     use crate::cli::{Cli, Verb};
     use clap::Parser;
 
-    fn told(flags: &[&str], result: &Value) -> Result<String, CliError> {
+    fn arguments(flags: &[&str]) -> AckArgs {
         let words = [&["skep", "ack"], flags, &["--", "p-1", "-t"]].concat();
         match Cli::try_parse_from(words).map(|cli| cli.verb) {
-            Ok(Verb::Ack(arguments)) => verdict(&arguments, result),
+            Ok(Verb::Ack(arguments)) => arguments,
             Ok(_) => panic!("{flags:?} is another verb"),
             Err(error) => panic!("{flags:?}: {error}"),
+        }
+    }
+
+    fn told(flags: &[&str], result: &Value) -> Result<String, CliError> {
+        verdict(&arguments(flags), result)
+    }
+
+    #[test]
+    fn a_pause_goes_only_with_what_comes_again() {
+        for status in ["failed", "retry"] {
+            let arguments = arguments(&["--status", status, "--retry-after", "30s"]);
+            assert_eq!(arguments.body().expect("it is right")["retryAfter"], 30_000);
+        }
+        assert!(arguments(&[]).body().expect("it is right").get("retryAfter").is_none());
+        for status in ["completed", "dlq"] {
+            let arguments = arguments(&["--status", status, "--retry-after", "30s"]);
+            let error = arguments.body().expect_err("it does not come again");
+            assert_eq!(error.exit, Exit::Usage);
+            assert!(error.message.contains("--status retry"), "{error}");
         }
     }
 
@@ -158,6 +208,7 @@ mod tests {
             (&["--status", "failed"], json!({}), "comes again after a delay"),
             (&["--status", "failed"], json!({"dlq": true}), "is a dead letter"),
             (&["--status", "retry"], json!({}), "comes again"),
+            (&["--status=retry", "--retry-after=30s"], json!({}), "comes again after 30.0s"),
             (&["--status", "dlq"], json!({"dlq": true}), "is a dead letter"),
         ] {
             let told = told(flags, &result(more)).expect("it counts");

@@ -1,5 +1,9 @@
 //! `skep bench`: measurements of Skep on this machine.
 
+mod latency;
+mod load;
+mod queues;
+
 use super::output::{self, Output};
 use super::{CliError, Exit};
 use crate::bench::{pools, store};
@@ -15,6 +19,8 @@ pub enum BenchVerb {
     Store(StoreArgs),
     /// Worker pools: throughput and isolation against tokio::spawn, limits, the access log
     Pools(PoolsArgs),
+    /// Messages through a running node: pushed, popped and acknowledged, also against another node
+    Queues(Box<queues::QueuesArgs>),
 }
 
 const POOLS_EXAMPLES: &str = "\
@@ -66,6 +72,7 @@ pub fn run(verb: &BenchVerb, output: Output) -> Result<Exit, CliError> {
     let report = match verb {
         BenchVerb::Store(arguments) => bench_store(arguments)?,
         BenchVerb::Pools(arguments) => bench_pools(arguments)?,
+        BenchVerb::Queues(arguments) => return queues::run(arguments, output),
     };
     match output {
         Output::Json => output::json(&report),

@@ -7,11 +7,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use hyper_rustls::HttpsConnectorBuilder;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Where a node listens unless it is told otherwise.
@@ -20,6 +22,8 @@ const DEFAULT_URL: &str = "http://127.0.0.1:6632";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// An answer larger than this is not one of a node.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// A connection that nothing went over for so long is not used again: the node may be closing it.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Which node to ask, and who asks.
 #[derive(Args, Clone)]
@@ -32,6 +36,17 @@ pub struct NodeArgs {
     /// API key; better given in the environment, where other users cannot see it
     #[arg(long, value_name = "KEY", env = "SKEP_API_KEY", hide_env_values = true)]
     pub key: Option<String>,
+
+    /// Connections to it, for verbs that ask more than once.
+    #[arg(skip)]
+    kept: Arc<Kept>,
+}
+
+/// Connections that are open, by how they are secured.
+#[derive(Default)]
+struct Kept {
+    plain: OnceLock<HttpClient<HttpConnector, Full<Bytes>>>,
+    secured: OnceLock<HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>>,
 }
 
 /// What a node's refusal says, as far as it is shown.
@@ -81,6 +96,41 @@ impl NodeArgs {
         self.read(&body).map(Ok)
     }
 
+    /// Asks for a page of a plain list, and where the next one begins.
+    pub async fn get_page<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<(T, Option<String>), CliError> {
+        let asking = async {
+            let answer = self.open(Method::GET, path, None).await?;
+            let next = answer.headers().get("x-next").and_then(|next| next.to_str().ok());
+            let next = next.map(str::to_owned);
+            Ok((self.whole(answer).await?, next))
+        };
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, asking).await;
+        let ((status, body), next) = answer.unwrap_or_else(|_| Err(self.too_slow()))?;
+        if !status.is_success() {
+            return Err(self.refusal(status, &body));
+        }
+        Ok((self.read(&body)?, next))
+    }
+
+    /// Sends JSON as it was written, and gives the answer as it was written.
+    pub async fn send_json(
+        &self,
+        method: Method,
+        path: &str,
+        json: Vec<u8>,
+    ) -> Result<Box<serde_json::value::RawValue>, CliError> {
+        let sending = self.send(method, path, Some(("application/json", Bytes::from(json))));
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, sending);
+        let (status, body) = answer.await.unwrap_or_else(|_| Err(self.too_slow()))?;
+        if !status.is_success() {
+            return Err(self.refusal(status, &body));
+        }
+        self.read(&body)
+    }
+
     /// Asks for something that may take `wait` longer to come than answers do. `None` if there was
     /// nothing.
     pub async fn wait_for<T: DeserializeOwned>(
@@ -128,6 +178,11 @@ impl NodeArgs {
 
     /// Listens to the server-sent events of `path`, which go on until one side ends them.
     pub async fn listen(&self, path: &str) -> Result<Events, CliError> {
+        Ok(Events::new(self.stream(path).await?, self.clone()))
+    }
+
+    /// Asks for `path` and gives its answer as it comes.
+    pub async fn stream(&self, path: &str) -> Result<Incoming, CliError> {
         let opening = self.open(Method::GET, path, None);
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, opening)
             .await
@@ -140,7 +195,7 @@ impl NodeArgs {
             let body = body.map_err(|error| self.unreachable(error.as_ref()))?.to_bytes();
             return Err(self.refusal(status, &body));
         }
-        Ok(Events::new(answer.into_body(), self.clone()))
+        Ok(answer.into_body())
     }
 
     async fn send(
@@ -149,7 +204,11 @@ impl NodeArgs {
         path: &str,
         body: Option<(&'static str, Bytes)>,
     ) -> Result<(StatusCode, Bytes), CliError> {
-        let answer = self.open(method, path, body).await?;
+        self.whole(self.open(method, path, body).await?).await
+    }
+
+    /// Reads an answer to its end.
+    async fn whole(&self, answer: Response<Incoming>) -> Result<(StatusCode, Bytes), CliError> {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| self.unreachable(error.as_ref()))?;
@@ -180,20 +239,31 @@ impl NodeArgs {
             request.headers_mut().insert(AUTHORIZATION, value);
         }
         let answer = if request.uri().scheme_str() == Some("https") {
-            let connector = HttpsConnectorBuilder::new()
-                .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-                .map_err(|error| {
-                    let message = format!("the system's certificates cannot be read: {error}");
-                    CliError::new(Exit::System, message)
-                })?
-                .https_only()
-                .enable_http1()
-                .build();
-            HttpClient::builder(TokioExecutor::new()).build(connector).request(request).await
+            self.secured()?.request(request).await
         } else {
-            HttpClient::builder(TokioExecutor::new()).build_http().request(request).await
+            let mut builder = HttpClient::builder(TokioExecutor::new());
+            let made = || builder.pool_idle_timeout(IDLE_MAX).build_http();
+            self.kept.plain.get_or_init(made).request(request).await
         };
         answer.map_err(|error| self.unreachable(&error))
+    }
+
+    fn secured(&self) -> Result<&HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>, CliError> {
+        if let Some(kept) = self.kept.secured.get() {
+            return Ok(kept);
+        }
+        let connector = HttpsConnectorBuilder::new()
+            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+            .map_err(|error| {
+                let message = format!("the system's certificates cannot be read: {error}");
+                CliError::new(Exit::System, message)
+            })?
+            .https_only()
+            .enable_http1()
+            .build();
+        let mut builder = HttpClient::builder(TokioExecutor::new());
+        let made = || builder.pool_idle_timeout(IDLE_MAX).build(connector);
+        Ok(self.kept.secured.get_or_init(made))
     }
 
     fn uri(&self, path: &str) -> Result<Uri, CliError> {
@@ -244,6 +314,11 @@ impl NodeArgs {
         };
         let code = status.as_u16();
         CliError::new(exit, format!("{} answered {code}: {text}{hint}", self.shown_url()))
+    }
+
+    /// A node at this address, asked with this key.
+    pub fn new(url: String, key: Option<String>) -> Self {
+        NodeArgs { url, key, kept: Arc::default() }
     }
 
     /// Whether somebody who says nothing about the node would reach this one too.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// A node says something at least this often, if only that it is there.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// An event larger than this is not one of a node.
-const EVENT_BYTES_MAX: usize = 1 << 20;
+/// An event larger than this is not one of a node; messages may be large.
+const EVENT_BYTES_MAX: usize = 65 << 20;
 
 /// An event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,13 +62,21 @@ impl Events {
 #[derive(Default)]
 struct Reader {
     waiting: Vec<u8>,
+    /// No event ends in so many of these bytes.
+    looked_at: usize,
 }
 
 impl Reader {
     /// The first whole event with data.
     fn take(&mut self) -> Option<Event> {
         loop {
-            let end = self.waiting.windows(2).position(|two| two == b"\n\n")?;
+            let from = self.looked_at;
+            let end = self.waiting[from..].windows(2).position(|two| two == b"\n\n");
+            let Some(end) = end.map(|end| from + end) else {
+                self.looked_at = self.waiting.len().saturating_sub(1);
+                return None;
+            };
+            self.looked_at = 0;
             let whole: Vec<u8> = self.waiting.drain(..end + 2).collect();
             let mut event = Event::default();
             for line in String::from_utf8_lossy(&whole).lines() {

@@ -16,6 +16,8 @@ pub enum Exit {
     No = 1,
     /// The command line or a setting is wrong.
     Usage = 64,
+    /// A line of the data that was given is wrong.
+    Data = 65,
     /// A node, PostgreSQL or Redis cannot be reached.
     Unavailable = 69,
     /// A bug: something panicked or ended by itself.

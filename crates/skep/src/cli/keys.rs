@@ -119,7 +119,7 @@ enum Way {
 
 impl Place {
     async fn way(&self) -> Result<Way, CliError> {
-        let node = |url: String| Way::Node(NodeArgs { url, key: self.key.clone() });
+        let node = |url: String| Way::Node(NodeArgs::new(url, self.key.clone()));
         if let Some(url) = &self.url {
             return Ok(node(url.clone()));
         }

@@ -2,19 +2,27 @@
 
 mod access;
 mod ack;
+mod ask;
 mod audit;
 mod bench;
 mod capacity;
+mod cells;
 mod chaos;
 mod client;
 mod completions;
 mod config;
+mod dlq;
 mod doctor;
 mod events;
 mod exit;
 mod explain;
+mod export;
+mod given;
+mod groups;
+mod import;
 mod keys;
 mod log;
+mod messages;
 mod migrate;
 mod nodes;
 mod output;
@@ -24,12 +32,14 @@ mod pop;
 mod push;
 mod queues;
 mod routes;
+mod schedule;
 mod serve;
 mod sessions;
 mod settings_args;
 mod signals;
 mod sim;
 mod status;
+mod traces;
 mod worker;
 mod workers;
 
@@ -49,9 +59,9 @@ Examples:
   skep status                                  how the node on this machine is doing
   skep config print                            every setting, its value and where it came from
 
-Exit codes: 0 it worked, 1 the answer is no, 64 wrong usage or settings, 69 a server or node cannot
-be reached, 70 a bug, 74 disk or port trouble, 75 the data folder is in use, 77 not allowed in,
-78 the database is of another version.";
+Exit codes: 0 it worked, 1 the answer is no, 64 wrong usage or settings, 65 a line of the data is
+wrong, 69 a server or node cannot be reached, 70 a bug, 74 disk or port trouble, 75 the data folder
+is in use, 77 not allowed in, 78 the database is of another version.";
 
 /// A server in which every piece of work finds its worker.
 #[derive(Parser)]
@@ -111,9 +121,28 @@ pub enum Verb {
     Pop(pop::PopArgs),
     /// Say what became of a message
     Ack(ack::AckArgs),
-    /// Look at queues, their partitions and groups
+    /// Look at queues, their partitions and groups, and change them
     #[command(subcommand)]
     Queues(queues::QueuesVerb),
+    /// Look at groups of consumers, how far behind they are, and let them go on elsewhere
+    #[command(subcommand)]
+    Groups(groups::GroupsVerb),
+    /// Look at messages that were set aside, push them again or delete them
+    #[command(subcommand)]
+    Dlq(dlq::DlqVerb),
+    /// Look at messages of a queue, whatever became of them
+    #[command(subcommand)]
+    Messages(messages::MessagesVerb),
+    /// Let messages be pushed at certain times
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleVerb),
+    /// Look at what consumers told about messages
+    #[command(subcommand)]
+    Traces(traces::TracesVerb),
+    /// Push the messages of a file
+    Import(import::ImportArgs),
+    /// Write the messages of a queue to a file
+    Export(export::ExportArgs),
     /// Keep a worker program that wears out alive, registered and fresh
     Worker(Box<worker::WorkerArgs>),
     /// Look at the workers that serve sessions, drain and remove them
@@ -172,6 +201,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Pop(arguments) => pop::run(&arguments, output),
         Verb::Ack(arguments) => ack::run(&arguments, output),
         Verb::Queues(verb) => queues::run(&verb, output),
+        Verb::Groups(verb) => groups::run(&verb, output),
+        Verb::Dlq(verb) => dlq::run(&verb, output),
+        Verb::Messages(verb) => messages::run(&verb, output),
+        Verb::Schedule(verb) => schedule::run(&verb, output),
+        Verb::Traces(verb) => traces::run(&verb, output),
+        Verb::Import(arguments) => import::run(&arguments, output),
+        Verb::Export(arguments) => export::run(&arguments, output),
         Verb::Worker(arguments) => worker::run(&arguments),
         Verb::Workers(arguments) => workers::run(&arguments, output),
         Verb::Sessions(arguments) => sessions::run(&arguments, output),

@@ -1,5 +1,6 @@
 //! `skep pop`: messages of a queue, and how to say that they are done.
 
+use super::cells::{in_a_line, parsed};
 use super::client::{NodeArgs, encode};
 use super::output::{self, Output};
 use super::push::visible;
@@ -108,9 +109,12 @@ fn seconds(text: &str) -> Result<u32, String> {
 }
 
 /// The node's answer, as far as it is looked at.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Popped {
     messages: Vec<Message>,
+    /// Whether nothing is handed out for now.
+    #[serde(default)]
+    paused: bool,
 }
 
 /// A message. The payload's bytes are the producer's own.
@@ -128,9 +132,9 @@ struct Message {
 pub fn run(arguments: &PopArgs, output: Output) -> Result<Exit, CliError> {
     small_runtime()?.block_on(async {
         let answer = pop(arguments).await?;
-        let messages = match &answer {
-            Some(answer) => messages_in(answer)?,
-            None => Vec::new(),
+        let Popped { messages, paused } = match &answer {
+            Some(answer) => parsed(answer)?,
+            None => Popped::default(),
         };
         match output {
             _ if arguments.payload_only => {
@@ -141,6 +145,9 @@ pub fn run(arguments: &PopArgs, output: Output) -> Result<Exit, CliError> {
             Output::Json => {
                 let answer = answer.as_ref().map_or(r#"{"messages":[]}"#, |answer| answer.get());
                 output::line(&in_a_line(answer));
+            }
+            Output::Table if paused => {
+                output::line("no message: pops are paused; `skep queues resume --pop` ends that");
             }
             Output::Table if messages.is_empty() => output::line("no message"),
             Output::Table => table(&messages),
@@ -154,14 +161,6 @@ pub fn run(arguments: &PopArgs, output: Output) -> Result<Exit, CliError> {
             hints(arguments, &messages);
         }
         Ok(Exit::Ok)
-    })
-}
-
-fn messages_in(answer: &RawValue) -> Result<Vec<Message>, CliError> {
-    let read: Result<Popped, _> = serde_json::from_str(answer.get());
-    read.map(|popped| popped.messages).map_err(|error| {
-        let message = format!("the node answered something else than messages: {error}");
-        CliError::new(Exit::Unavailable, message)
     })
 }
 
@@ -198,26 +197,15 @@ async fn pop(arguments: &PopArgs) -> Result<Option<Box<RawValue>>, CliError> {
     loop {
         let asked = Instant::now();
         let wait = deadline.saturating_duration_since(asked).min(WAIT_MAX);
-        let answer = arguments.node.wait_for(&arguments.path(Some(wait)), wait).await?;
-        if answer.is_some() || Instant::now() >= deadline {
+        let path = arguments.path(Some(wait));
+        let answer: Option<Box<RawValue>> = arguments.node.wait_for(&path, wait).await?;
+        let paused = answer.as_ref().map(|answer| parsed::<Popped>(answer)).transpose()?;
+        let paused = paused.is_some_and(|popped| popped.paused && popped.messages.is_empty());
+        if (answer.is_some() && !paused) || Instant::now() >= deadline {
             return Ok(answer);
         }
         tokio::time::sleep_until((asked + wait.min(AGAIN_AFTER)).min(deadline)).await;
     }
-}
-
-/// JSON in one line that steers no terminal, and means the same: line ends stand only between its
-/// parts, and what else would steer only in strings, where it can be escaped.
-fn in_a_line(json: &str) -> String {
-    let mut line = String::with_capacity(json.len());
-    for one in json.chars() {
-        match one {
-            '\n' | '\r' | '\t' => line.push(' '),
-            '\u{7f}'..='\u{9f}' => line.push_str(&format!("\\u{:04x}", u32::from(one))),
-            other => line.push(other),
-        }
-    }
-    line
 }
 
 fn table(messages: &[Message]) {
@@ -355,7 +343,7 @@ mod tests {
             [message("a", "1", "1.0"), message("b", "it's", "{}"), message("a", "-3", "[1,\n2]")];
         let text = format!(r#"{{"success":true,"queue":"q","messages":[{}]}}"#, messages.join(","));
         let answer = RawValue::from_string(text).expect("it is JSON");
-        messages_in(&answer).expect("it is an answer")
+        parsed::<Popped>(&answer).expect("it is an answer").messages
     }
 
     #[test]

@@ -1,23 +1,30 @@
 //! `skep push`: messages into a queue, one or a stream of lines.
 
+mod lines;
+
+use super::cells::second;
 use super::client::NodeArgs;
+use super::given::{delay, moment, pause};
 use super::output::{self, Output};
 use super::{CliError, Exit, small_runtime};
 use clap::Args;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{BufReader, IsTerminal, Read};
 
-/// The largest payload that is read; a node takes less unless it is told otherwise.
-const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+pub use lines::Lines;
+use lines::{PAYLOAD_BYTES_MAX, too_large, unreadable};
+
 /// Lines whose payloads are larger than this together are not pushed with further ones.
-const BATCH_BYTES_MAX: usize = 4 << 20;
+pub const BATCH_BYTES_MAX: usize = 4 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
   skep push orders '{\"id\": 17, \"total\": 9.5}'
   skep push orders '{\"id\": 17}' --partition customer-4 --transaction-id order-17
+  skep push orders '{\"id\": 17}' --delay 10m --priority 5
   skep push notes --text 'call back'           the JSON string \"call back\"
   curl -s https://shop.example/order/17 | skep push orders
   skep push orders --lines < orders.jsonl      each line is a message, 100 with each request
@@ -51,6 +58,26 @@ pub struct PushArgs {
     #[arg(long, value_name = "ID")]
     trace_id: Option<String>,
 
+    /// Hand it out only after so long, as in 10m
+    #[arg(long, value_name = "DURATION", value_parser = delay)]
+    delay: Option<u64>,
+
+    /// Hand it out only at this time, as in 2026-07-01T00:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "delay")]
+    at: Option<Timestamp>,
+
+    /// Go before those of its partition with a lower one, 0 to 9
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(0..=9))]
+    priority: Option<u8>,
+
+    /// So many failures bring it back, whatever the queue says
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    retry_limit: Option<u32>,
+
+    /// So long before it comes again after a failure, whatever the queue says, as in 30s
+    #[arg(long, value_name = "DURATION", value_parser = pause)]
+    retry_delay: Option<u64>,
+
     /// Push text as it is, as a JSON string
     #[arg(long)]
     text: bool,
@@ -79,6 +106,16 @@ struct Item<'args> {
     transaction_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_id: Option<&'args str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_delay: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -124,15 +161,6 @@ fn read_all(input: impl Read) -> Result<String, CliError> {
     Ok(payload)
 }
 
-fn unreadable(error: &std::io::Error) -> CliError {
-    CliError::new(Exit::Usage, format!("standard input cannot be read: {error}"))
-}
-
-fn too_large(what: &str) -> CliError {
-    let mebibytes = PAYLOAD_BYTES_MAX >> 20;
-    CliError::new(Exit::Usage, format!("{what} is larger than {mebibytes} MiB"))
-}
-
 impl PushArgs {
     fn item(&self, text: &str, line: Option<u64>) -> Result<Item<'_>, CliError> {
         let named = self.transaction_id.as_ref();
@@ -142,6 +170,11 @@ impl PushArgs {
             payload: payload(text, self.text, line)?,
             transaction_id: named.map(|id| line.map_or(id.clone(), |line| format!("{id}-{line}"))),
             trace_id: self.trace_id.as_deref(),
+            delay: self.delay,
+            delay_until: self.at.map(|time| time.to_string()),
+            priority: self.priority,
+            retry_limit: self.retry_limit,
+            retry_delay: self.retry_delay,
         })
     }
 
@@ -195,7 +228,11 @@ fn told(result: &Value, partition: &str) -> String {
              later"
         ),
         "failed" => format!("failed {transaction}: {}", output::text(result, "error")),
-        status => format!("{status} {id} as {transaction} in partition {partition}"),
+        status => {
+            let until = result["delayUntil"].as_str().map(second);
+            let until = until.map_or(String::new(), |until| format!(", held back until {until}"));
+            format!("{status} {id} as {transaction} in partition {partition}{until}")
+        }
     }
 }
 
@@ -251,55 +288,6 @@ impl Tally {
             0 => Ok(Exit::Ok),
             _ => Err(CliError::new(Exit::No, self.failed.join("\n"))),
         }
-    }
-}
-
-/// A line of the input, with its number.
-struct Lines<R> {
-    input: BufReader<R>,
-    number: u64,
-    line: Vec<u8>,
-}
-
-impl<R: Read> Lines<R> {
-    fn of(input: BufReader<R>) -> Self {
-        Lines { input, number: 0, line: Vec::new() }
-    }
-
-    /// The next line that is not blank; `None` at the end.
-    fn next(&mut self) -> Result<Option<(u64, &str)>, CliError> {
-        loop {
-            self.line.clear();
-            let most = PAYLOAD_BYTES_MAX as u64 + 1;
-            let mut input = (&mut self.input).take(most);
-            let read =
-                input.read_until(b'\n', &mut self.line).map_err(|error| unreadable(&error))?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.number += 1;
-            if self.line.last() == Some(&b'\n') {
-                self.line.pop();
-            } else if read > PAYLOAD_BYTES_MAX {
-                return Err(too_large(&format!("line {}", self.number)));
-            }
-            if self.line.last() == Some(&b'\r') {
-                self.line.pop();
-            }
-            if !self.line.iter().all(u8::is_ascii_whitespace) {
-                break;
-            }
-        }
-        let number = self.number;
-        let text = std::str::from_utf8(&self.line);
-        text.map(|text| Some((number, text))).map_err(|error| {
-            CliError::new(Exit::Usage, format!("line {number} is no UTF-8: {error}"))
-        })
-    }
-
-    /// Whether the next line may have to be waited for.
-    fn may_wait(&self) -> bool {
-        self.input.buffer().is_empty()
     }
 }
 
@@ -404,6 +392,35 @@ mod tests {
         let body = serde_json::to_string(&Body { items: &[item] }).expect("JSON");
         let before = r#"{"items":[{"queue":"orders","partition":"p","payload":"#;
         assert_eq!(body, format!(r#"{before}{digits},"traceId":"t"}}]}}"#));
+    }
+
+    #[test]
+    fn delays_priorities_and_retries_go_with_the_message() {
+        let flags = ["q", "1", "--delay", "10m", "--priority", "9", "--retry-limit", "0"];
+        let arguments = arguments(&[&flags[..], &["--retry-delay", "1500ms"]].concat());
+        let item = arguments.item("1", None).expect("it is JSON");
+        assert_eq!(
+            serde_json::to_value(&item).expect("JSON"),
+            json!({
+                "queue": "q", "partition": "Default", "payload": 1, "delay": 600, "priority": 9,
+                "retryLimit": 0, "retryDelay": 1_500,
+            })
+        );
+        for (wrong, right) in [
+            (["--delay", "10"], "such as 250ms"),
+            (["--at", "soon"], "2026-07-01T00:00:00Z"),
+            (["--priority", "10"], "0..=9"),
+            (["--retry-limit", "1001"], "0..=1000"),
+            (["--retry-delay", "25h"], "at most 24h"),
+        ] {
+            let words = [&["skep", "push", "q", "1"], &wrong[..]].concat();
+            let error = Cli::try_parse_from(words).err().expect("it is wrong").to_string();
+            assert!(error.contains(right), "{error}");
+        }
+        let both = ["skep", "push", "q", "1", "--delay", "1m", "--at", "2026-07-01T00:00:00Z"];
+        assert!(Cli::try_parse_from(both).is_err());
+        let told = told(&json!({"status": "queued", "delayUntil": "2026-07-01T00:00:00.5Z"}), "p");
+        assert!(told.ends_with(", held back until 2026-07-01T00:00:00Z"), "{told}");
     }
 
     #[test]

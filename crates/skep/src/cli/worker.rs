@@ -1,9 +1,10 @@
 //! `skep worker`: stands beside a program that wears out, and brings it into the fleet.
 
+use super::given::read;
 use super::signals::Signals;
 use super::{CliError, Exit, SettingsArgs, small_runtime};
 use crate::logging;
-use crate::settings::{ByteSize, Value};
+use crate::settings::ByteSize;
 use clap::Args;
 use skep_supervisor::{BadOptions, Options, RunError, Stop, UrlFrom};
 use std::path::PathBuf;
@@ -121,14 +122,6 @@ pub struct WorkerArgs {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<String>,
-}
-
-/// Reads a flag as a setting of the same kind is read.
-fn read<T: Value>(text: &str) -> Result<T, String> {
-    T::parse(text).map_err(|why| match why.as_str() {
-        "" => format!("give {}", T::expected()),
-        why => format!("{why}; give {}", T::expected()),
-    })
 }
 
 pub fn run(arguments: &WorkerArgs) -> Result<Exit, CliError> {

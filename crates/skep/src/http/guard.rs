@@ -54,6 +54,22 @@ pub enum Need {
     Nothing,
     /// A caller with this scope.
     Scope(Scope),
+    /// A caller with one of these scopes.
+    Either(Scope, Scope),
+}
+
+impl Need {
+    /// Reads `none`, the name of a scope, or two with a `|` between them. Whatever else stands
+    /// there is for admins alone.
+    fn of(text: Option<&str>) -> Self {
+        let scope = |text: &str| text.parse().unwrap_or(Scope::Admin);
+        match text.map(|text| text.split_once('|').ok_or(text)) {
+            Some(Ok((one, other))) => Need::Either(scope(one), scope(other)),
+            Some(Err("none")) => Need::Nothing,
+            Some(Err(one)) => Need::Scope(scope(one)),
+            None => Need::Scope(Scope::Admin),
+        }
+    }
 }
 
 /// The needs of all routes. One that is not described is for admins alone.
@@ -69,11 +85,7 @@ impl Needs {
         for (path, operations) in paths {
             for (method, operation) in operations.as_object().into_iter().flatten() {
                 let Ok(method) = method.to_ascii_uppercase().parse::<Method>() else { continue };
-                let need = match operation["x-scope"].as_str() {
-                    Some("none") => Need::Nothing,
-                    Some(scope) => Need::Scope(scope.parse().unwrap_or(Scope::Admin)),
-                    None => Need::Scope(Scope::Admin),
-                };
+                let need = Need::of(operation["x-scope"].as_str());
                 routes.entry(path.clone()).or_insert_with(Vec::new).push((method, need));
             }
         }
@@ -114,7 +126,7 @@ pub async fn guard(
 
     let body_max = match need {
         Need::Nothing => PUBLIC_BODY_BYTES_MAX,
-        Need::Scope(_) => shared.settings.api.body_max.0,
+        Need::Scope(_) | Need::Either(..) => shared.settings.api.body_max.0,
     };
     let admitted = check_length(body_max, request.headers())
         .and_then(|()| admit(&shared, need, &request, address));
@@ -282,7 +294,7 @@ fn admit(
     let Some(ring) = shared.access.ring() else {
         return match need {
             Need::Nothing => Ok(None),
-            Need::Scope(_) => Err(Problem::new(
+            Need::Scope(_) | Need::Either(..) => Err(Problem::new(
                 &problem::E_STARTING,
                 "there was no connection to the database yet, so nobody can be let in",
             )
@@ -290,18 +302,25 @@ fn admit(
         };
     };
     let caller = identify(shared, &ring, request.headers(), address);
-    let scope = match need {
+    if need == Need::Nothing {
         // A wrong key on an open route is no reason to refuse.
-        Need::Nothing => return Ok(caller.ok().flatten()),
-        Need::Scope(scope) => scope,
-    };
+        return Ok(caller.ok().flatten());
+    }
     let Some(caller) = caller? else {
         return Err(Problem::new(
             &problem::E_KEY_MISSING,
             "send `Authorization: Bearer KEY` or `X-API-Key: KEY`",
         ));
     };
-    check_scope(&caller, scope)?;
+    match need {
+        Need::Nothing => {}
+        Need::Scope(scope) => check_scope(&caller, scope)?,
+        Need::Either(one, other) => {
+            if !caller.scopes.allow(one) && !caller.scopes.allow(other) {
+                return Err(missing_scope(&caller, &format!("{one}|{other}")));
+            }
+        }
+    }
     check_intent(&caller, request.method(), request.headers())?;
     Ok(Some(caller))
 }
@@ -334,9 +353,13 @@ pub fn check_scope(caller: &Caller, scope: Scope) -> Result<(), Problem> {
     if caller.scopes.allow(scope) {
         return Ok(());
     }
+    Err(missing_scope(caller, scope.name()))
+}
+
+fn missing_scope(caller: &Caller, needed: &str) -> Problem {
     let has = caller.scopes.to_string();
-    let detail = format!("it needs the scope `{scope}`, the key has `{has}`");
-    Err(Problem::new(&problem::E_SCOPE, detail))
+    let detail = format!("it needs the scope `{needed}`, the key has `{has}`");
+    Problem::new(&problem::E_SCOPE, detail)
 }
 
 fn identify(

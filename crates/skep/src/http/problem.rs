@@ -43,6 +43,7 @@ codes! {
     E_CONNECT_DEADLINE 504 "No worker answered in time";
     E_CROSS_SITE 403 "The request comes from another site";
     E_CSRF 403 "The page's token is missing or wrong";
+    E_DEAD_LETTER_UNKNOWN 404 "There is no such dead letter of a queue";
     E_ENCODING_UNSUPPORTED 501 "The body's encoding is not known";
     E_ENCRYPTION_KEY 503 "The node does not have the key of the queue";
     E_ENDPOINTS_MAX 409 "There are as many endpoints as there may be";
@@ -53,6 +54,7 @@ codes! {
     E_ENDPOINT_UNKNOWN 404 "There is no such endpoint";
     E_EXPECTATION 417 "The expectation cannot be met";
     E_FIELD_INVALID 400 "A field has a value it cannot have";
+    E_GROUP_UNKNOWN 404 "There is no such group";
     E_HANDSHAKE_INVALID 400 "This is no WebSocket handshake";
     E_HANDSHAKE_VERSION 426 "Another version of WebSocket is needed";
     E_HEAD_TOO_LARGE 431 "The head of the request is too large";
@@ -71,6 +73,8 @@ codes! {
     E_LOGIN_OVER 401 "The login is over";
     E_LOGIN_TOO_OFTEN 429 "Too many failed logins";
     E_MAINTENANCE 503 "The route is in maintenance";
+    E_MESSAGE_PENDING 409 "The message is not over yet";
+    E_MESSAGE_UNKNOWN 404 "There is no such message";
     E_METHOD 405 "The path does not have this method";
     E_METHOD_UNSUPPORTED 501 "The method is not known here";
     E_NOT_FOUND 404 "There is nothing at this path";
@@ -83,11 +87,13 @@ codes! {
     E_PROTOCOL_UNSUPPORTED 505 "The version of HTTP is not known";
     E_PROXY_BODY_TOO_LARGE 413 "The body is too large for the route";
     E_PROXY_BODY_TOO_SLOW 408 "The body of the request took too long";
+    E_PUSHES_HELD 503 "Pushes are held back for maintenance";
     E_QUERY_INVALID 400 "A parameter has a value it cannot have";
     E_QUEUES_BUSY 429 "Too many requests wait for the queues";
     E_QUEUE_FULL 429 "The queue is full";
     E_QUEUE_UNKNOWN 404 "There is no such queue";
     E_RATE_LIMITED 429 "Too many requests";
+    E_REDRIVE_UNKNOWN 404 "There is no such redrive";
     E_REQUEST_INVALID 400 "The request cannot be read with certainty";
     E_ROUTES_MAX 409 "There are as many routes as there may be";
     E_ROUTE_CHANGED 409 "Somebody else has changed the route";
@@ -95,6 +101,9 @@ codes! {
     E_ROUTE_INVALID 400 "The route cannot be served like that";
     E_ROUTE_OF_FILE 409 "The route stands in a file";
     E_ROUTE_UNKNOWN 404 "There is no such route";
+    E_SCHEDULE_CONFLICT 409 "Somebody else has changed the schedule";
+    E_SCHEDULE_EXISTS 409 "There is a schedule with this name";
+    E_SCHEDULE_UNKNOWN 404 "There is no such schedule";
     E_SCOPE 403 "The key may not do this";
     E_SESSIONS_PER_KEY 429 "The key has as many sessions as it may";
     E_SESSION_ENDED 410 "The session was ended while it waited";
@@ -104,6 +113,7 @@ codes! {
     E_STORE_AWAY 503 "The database cannot be reached";
     E_STORE_FAILED 500 "The database failed";
     E_STREAMS_MAX 503 "Too many live connections";
+    E_TAILS_MAX 429 "As many tails are open as may be";
     E_TIMEOUT 408 "The request took too long";
     E_TLS_NEEDED 308 "The route is served over TLS only";
     E_UPGRADE_NEEDED 426 "This port is for WebSocket sessions";

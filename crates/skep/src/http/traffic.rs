@@ -148,6 +148,11 @@ impl Traffic {
         Held::new(&self.in_flight)
     }
 
+    /// Connections that are open now.
+    pub fn connections(&self) -> i64 {
+        self.connections.get()
+    }
+
     /// Requests that are in flight now.
     pub fn in_flight(&self) -> i64 {
         self.in_flight.get()

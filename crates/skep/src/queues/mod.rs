@@ -7,19 +7,23 @@
 
 mod publish;
 mod service;
+mod switches;
 
 pub use publish::PollResults;
 pub use service::run;
+pub use switches::SwitchWatch;
 
 use crate::settings::{Settings, Subscription};
 use skep_policy::queues::Start;
-use skep_queues::buffer::Buffer;
 use skep_queues::store::QueueStore;
-use skep_queues::{Pop, Popped, QueueError, Queues, QueuesMetrics};
+use skep_queues::{LocalBuffer, Pop, Popped, QueueError, Queues, QueuesMetrics};
 use skep_store::{Database, MigrateError, Stores};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::sync::{Mutex, MutexGuard, OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+
+/// Streams of new messages that one node has open at most.
+pub const TAILS_MAX: usize = 50;
 
 /// The queues of one node.
 pub struct NodeQueues {
@@ -29,6 +33,7 @@ pub struct NodeQueues {
     /// they themselves go on.
     closing: CancellationToken,
     start: Option<Start>,
+    tails: Arc<Semaphore>,
 }
 
 /// What the nodes of one process have in common.
@@ -36,10 +41,13 @@ pub struct NodeQueues {
 struct Common {
     queues: OnceCell<Queues>,
     metrics: QueuesMetrics,
+    switches: SwitchWatch,
     /// Held by the one who brings buffered pushes to the database.
     replaying: Mutex<()>,
     /// Held by the one who does what has a time.
     keeping: Mutex<()>,
+    /// Held by the one who looks whether another process has switched something.
+    following: Mutex<()>,
 }
 
 impl NodeQueues {
@@ -51,7 +59,8 @@ impl NodeQueues {
             Subscription::New => None,
         };
         let closing = CancellationToken::new();
-        NodeQueues { queues: OnceLock::new(), common, closing, start }
+        let tails = Arc::new(Semaphore::new(TAILS_MAX));
+        NodeQueues { queues: OnceLock::new(), common, closing, start, tails }
     }
 
     /// Uses what the stores hold. They must be up to date.
@@ -59,16 +68,18 @@ impl NodeQueues {
         let open = async || {
             let options = settings.queues.options();
             let store = QueueStore::open(stores.database(), &options).await?;
-            let buffer = match stores.database() {
-                Database::Postgres(_) if settings.queues.buffer => {
-                    let folder = stores.folder().join("buffer");
-                    Some(Buffer::open(&folder, settings.queues.buffer_max.0).await?)
-                }
-                // The embedded database is never away.
-                _ => None,
+            // The embedded database is never away.
+            let may_be_away = matches!(stores.database(), Database::Postgres(_));
+            let buffer = LocalBuffer {
+                folder: stores.folder().join("buffer"),
+                limit: settings.queues.buffer_max.0,
+                when_away: settings.queues.buffer && may_be_away,
             };
             let (cipher, metrics) = (settings.queues.cipher(), self.common.metrics.clone());
-            Ok::<_, MigrateError>(Queues::new(store, cipher, buffer, metrics, &options))
+            let queues = Queues::open(store, cipher, Some(buffer), metrics, &options).await?;
+            // Before anybody can push or pop.
+            self.common.switches.read(&queues).await?;
+            Ok::<_, MigrateError>(queues)
         };
         let queues = self.common.queues.get_or_try_init(open).await?.clone();
         // Set once, by the one who keeps the stores.
@@ -85,6 +96,17 @@ impl NodeQueues {
     /// Waits until this node is the one of its process that does what has a time.
     async fn keeper(&self) -> MutexGuard<'_, ()> {
         self.common.keeping.lock().await
+    }
+
+    /// Acts on what other processes switch, while the node lives; one node of a process does.
+    async fn follow_switches(&self, queues: &Queues) {
+        let _alone = self.common.following.lock().await;
+        self.common.switches.follow(queues).await;
+    }
+
+    /// What operators switched off.
+    pub fn switches(&self) -> &SwitchWatch {
+        &self.common.switches
     }
 
     /// The queues; nothing while the stores have not been reached yet.
@@ -118,6 +140,17 @@ impl NodeQueues {
             // What was being claimed has nobody to go to any more, and goes back.
             () = self.closing.cancelled() => Ok(None),
         }
+    }
+
+    /// A place for one more stream of new messages, as long as it is kept; `None` if there are too
+    /// many.
+    pub fn tail_place(&self) -> Option<OwnedSemaphorePermit> {
+        self.tails.clone().try_acquire_owned().ok()
+    }
+
+    /// Resolves when this node lets nobody wait any more.
+    pub async fn stopping(&self) {
+        self.closing.cancelled().await;
     }
 
     /// Answers every pop that waits at this node, and lets none wait any more.

@@ -1,11 +1,13 @@
 //! What is done for queues while nobody asks: hearing of other nodes' pushes, tidying, replaying,
 //! and what has a time.
 
+use crate::access::now_ms;
 use crate::node::{Shared, State};
+use skep_policy::Time;
 use skep_pools::{Task, Tier};
 use skep_queues::Queues;
 use skep_queues::store::CHANNEL;
-use skep_store::{Database, Heard};
+use skep_store::{Database, Heard, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -29,15 +31,55 @@ const TIDY_ROWS: u32 = 500;
 /// One task tidies for so long at most, and leaves the rest to the next.
 const TIDY_FOR: Duration = Duration::from_secs(4);
 
+/// How often what was done is written down.
+const STATS_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the last of it may take when the node stops.
+const LAST_STATS: Duration = Duration::from_millis(700);
+
+/// Traces, stats and redrives that are past their time are looked for this often.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+
+/// Rounds of forgetting at once; the rest is left to the next time.
+const FORGET_ROUNDS: usize = 20;
+
+/// How long redrives are kept that ended.
+const REDRIVES_KEEP: Duration = Duration::from_secs(30 * 24 * 3_600);
+
 /// Of the tasks that tidy.
 const TIDY_KEY: u64 = 3;
 
 /// Cares for the queues while the node lives. Stops before the port, whose waiting pops it answers.
 pub async fn run(shared: Arc<Shared>, stop: CancellationToken) -> anyhow::Result<()> {
-    stop.run_until_cancelled(care(&shared)).await;
+    tokio::join!(stop.run_until_cancelled(care(&shared)), keep_stats(&shared, &stop));
     stop.cancelled().await;
     shared.queues.stop_waiting();
+    if let Some(queues) = shared.queues.get() {
+        let _ = tokio::time::timeout(LAST_STATS, write_stats(queues)).await;
+    }
     Ok(())
+}
+
+/// Writes down what was done, every few seconds. It is not interrupted at once when the node stops,
+/// because what was half written might be written twice.
+async fn keep_stats(shared: &Shared, stop: &CancellationToken) {
+    while stop.run_until_cancelled(sleep(STATS_EVERY)).await.is_some() {
+        let Some(queues) = shared.queues.get() else { continue };
+        let too_late = async {
+            stop.cancelled().await;
+            sleep(LAST_STATS).await;
+        };
+        tokio::select! {
+            () = write_stats(queues) => {}
+            () = too_late => return,
+        }
+    }
+}
+
+async fn write_stats(queues: &Queues) {
+    if let Err(error) = queues.write_stats().await {
+        tracing::debug!(%error, "what was done is written down later");
+    }
 }
 
 async fn care(shared: &Arc<Shared>) {
@@ -46,8 +88,20 @@ async fn care(shared: &Arc<Shared>) {
         return;
     }
     let Some(queues) = shared.queues.get() else { return };
-    let replay = shared.queues.replay(queues);
-    tokio::join!(listen(shared, queues), tidy(shared, queues), keep(shared, queues), replay);
+    tokio::join!(
+        listen(shared, queues),
+        tidy(shared, queues),
+        keep(shared, queues),
+        shared.queues.replay(queues),
+        follow_switches(shared, queues)
+    );
+}
+
+/// Acts on what other processes switch. The embedded database is for one process alone.
+async fn follow_switches(shared: &Shared, queues: &Queues) {
+    if let Database::Postgres(_) = shared.stores.database() {
+        shared.queues.follow_switches(queues).await;
+    }
 }
 
 /// Wakes who waits when something came by another node.
@@ -64,9 +118,15 @@ async fn listen(shared: &Shared, queues: &Queues) {
         };
         tokio::select! {
             heard = listener.next() => match heard {
-                Heard::Notice { payload, .. } => wake(queues, &payload),
+                Heard::Notice { payload, .. } => {
+                    if payload.is_empty() {
+                        shared.queues.switches().look();
+                    }
+                    wake(queues, &payload);
+                }
                 Heard::Reconnected => {
                     deaf = false;
+                    shared.queues.switches().look();
                     queues.wake(None);
                 }
                 Heard::Lost => deaf = true,
@@ -112,8 +172,13 @@ async fn keep(shared: &Shared, queues: &Queues) {
 async fn tidy(shared: &Arc<Shared>, queues: &Queues) {
     let mut ticks = interval(TIDY_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let settings = &shared.settings.queues;
+    let keeps = (settings.stats_keep, settings.traces_keep);
+    let mut forgot: Option<Instant> = None;
     loop {
         ticks.tick().await;
+        let forgets = forgot.is_none_or(|last| last.elapsed() >= FORGET_EVERY);
+        forgot = if forgets { Some(Instant::now()) } else { forgot };
         let tidied = queues.clone();
         let task = Task::future("queue-retention", move |context| {
             let queues = tidied.clone();
@@ -134,6 +199,9 @@ async fn tidy(shared: &Arc<Shared>, queues: &Queues) {
                         }
                     }
                 }
+                if forgets && let Err(error) = forget(&queues, keeps).await {
+                    tracing::debug!(%error, "what is past its time is forgotten later");
+                }
                 Ok(())
             }
         });
@@ -143,4 +211,24 @@ async fn tidy(shared: &Arc<Shared>, queues: &Queues) {
             tracing::debug!(%error, "queues are not tidied this time");
         }
     }
+}
+
+/// Forgets stats, traces and redrives that are past their time; a bounded number a round.
+async fn forget(queues: &Queues, (stats, traces): (Duration, Duration)) -> Result<(), StoreError> {
+    let now = Time::from_millis(u64::try_from(now_ms()).unwrap_or_default());
+    let before = |keep: Duration| {
+        let keep = u64::try_from(keep.as_nanos()).unwrap_or(u64::MAX);
+        Time::from_nanos(now.as_nanos().saturating_sub(keep))
+    };
+    let store = queues.store();
+    for _ in 0..FORGET_ROUNDS {
+        let some = store.forget_stats(before(stats), TIDY_ROWS).await?
+            + store.forget_traces(before(traces), TIDY_ROWS).await?
+            + store.forget_redrives(before(REDRIVES_KEEP), TIDY_ROWS).await?;
+        if some < u64::from(TIDY_ROWS) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }

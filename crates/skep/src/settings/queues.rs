@@ -1,10 +1,12 @@
 //! The settings of queues.
 
+use super::hours;
 use super::section::section;
 use super::value::{ByteSize, Value};
 use skep_queues::QueuesOptions;
 use skep_queues::cipher::{Cipher, parse_key};
 use std::fmt;
+use std::time::Duration;
 
 section! {
     /// Queues.
@@ -32,8 +34,13 @@ section! {
         /// Whether pushes are kept in a file of this node while PostgreSQL is away, and pushed
         /// when it is back; otherwise they are refused with 503.
         buffer: bool = false;
-        /// The largest that this file may get; pushes beyond are refused with 503.
+        /// The largest that this file may get; pushes beyond are refused with 503. Pushes that an
+        /// operator holds back are kept in it too.
         buffer_max: ByteSize = ByteSize(1 << 30), in ByteSize(1 << 20)..=ByteSize(1 << 44);
+        /// How long it is kept what happened in each queue, by the minute.
+        stats_keep: Duration = hours(7 * 24), in hours(1)..=hours(10 * 365 * 24);
+        /// How long it is kept what consumers told about messages.
+        traces_keep: Duration = hours(30 * 24), in hours(1)..=hours(10 * 365 * 24);
     }
 }
 

@@ -7,20 +7,20 @@ use std::io::Write;
 use std::process::{Output, Stdio};
 
 /// A node, and verbs against it.
-struct Place {
-    folder: Folder,
-    node: Node,
+pub struct Place {
+    pub folder: Folder,
+    pub node: Node,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = Folder::new("cli-queues");
         let node = Node::start(skep(), &folder.join("data"), &[]);
         Place { folder, node }
     }
 
     /// Runs a verb with `input`, with the node's address in the environment.
-    fn feed(&self, arguments: &[&str], input: &str) -> Said {
+    pub fn feed(&self, arguments: &[&str], input: &str) -> Said {
         let mut command = command(self.folder.path(), arguments);
         command.env("SKEP_URL", self.node.url(""));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -32,18 +32,18 @@ impl Place {
         Said::of(&child.wait_with_output().expect("ends"))
     }
 
-    fn skep(&self, arguments: &[&str]) -> Said {
+    pub fn skep(&self, arguments: &[&str]) -> Said {
         self.feed(arguments, "")
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub fn json(&self, arguments: &[&str]) -> Value {
         let said = self.skep(&[arguments, &["--json"]].concat());
         let read = serde_json::from_str(&said.text);
         read.unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said:?}"))
     }
 
     /// Runs a command line as a shell would.
-    fn shell(&self, line: &str) -> Said {
+    pub fn shell(&self, line: &str) -> Said {
         let line = line.trim().replacen("skep", &format!("'{}'", skep().display()), 1);
         let mut shell = std::process::Command::new("bash");
         shell.args(["-c", &line]).current_dir(self.folder.path());
@@ -54,14 +54,14 @@ impl Place {
 
 /// How a verb ended, and what it said.
 #[derive(Debug)]
-struct Said {
-    code: Option<i32>,
-    text: String,
-    beside: String,
+pub struct Said {
+    pub code: Option<i32>,
+    pub text: String,
+    pub beside: String,
 }
 
 impl Said {
-    fn of(output: &Output) -> Self {
+    pub fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Said {
             code: output.status.code(),

@@ -129,6 +129,7 @@ fn every_exit_code_is_in_the_table_of_exit_codes() {
         Exit::Ok,
         Exit::No,
         Exit::Usage,
+        Exit::Data,
         Exit::Unavailable,
         Exit::Bug,
         Exit::System,

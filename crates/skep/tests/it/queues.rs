@@ -3,8 +3,17 @@
 mod away;
 mod errors;
 mod kit;
+mod letters;
 mod load;
+mod messages;
 mod mutations;
+mod ops;
+mod ops_errors;
+mod schedules;
+mod status;
+mod switches;
+mod tail;
+mod traces;
 mod waiting;
 
 use kit::{Bench, transactions};
@@ -165,6 +174,8 @@ fn queues_are_configured_listed_shown_and_deleted() {
             "windowBuffer": 0, "retentionSeconds": 0, "completedRetentionSeconds": 0,
             "retentionEnabled": false, "encryptionEnabled": false, "maxWaitTimeSeconds": 0,
             "maxSize": 0, "retryDelayMax": 3_600_000, "dedupWindowSeconds": 3600,
+            "maxInFlight": 0, "rateLimit": 0, "ratePeriodSeconds": 1, "keyMaxInFlight": 0,
+            "keyRateLimit": 0, "keyRatePeriodSeconds": 1, "limitKeySeparator": "",
         });
         assert_eq!(empty["options"], defaults);
         let set = |options: Value, mode: &str| {

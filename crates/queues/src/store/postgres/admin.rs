@@ -12,6 +12,7 @@ use crate::store::{
     Configure, Configured, DEFAULT_PARTITION, GroupInfo, PartitionInfo, QueueDetail, QueueInfo,
     QueueSummary,
 };
+use skep_policy::Time;
 use skep_store::StoreError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,13 +47,14 @@ macro_rules! summary {
             queue_columns!(),
             ", coalesce(c.partitions, 0)::bigint, coalesce(c.pushed, 0)::bigint,
              coalesce(c.removed, 0)::bigint, coalesce(c.dead, 0)::bigint,
+             coalesce(c.later, 0)::bigint,
              (SELECT min(coalesce((SELECT sum(n.settled) FROM skep_queue_group_counts n
                                    WHERE n.grp = g.id), 0))
               FROM skep_queue_groups g WHERE g.queue = q.id AND NOT g.deleted)::bigint
              FROM skep_queues q
              LEFT JOIN LATERAL (
                  SELECT sum(partitions) AS partitions, sum(pushed) AS pushed,
-                        sum(removed) AS removed, sum(dead) AS dead
+                        sum(removed) AS removed, sum(dead) AS dead, sum(later) AS later
                  FROM skep_queue_counts WHERE queue = q.id) c ON TRUE "
         )
     };
@@ -159,13 +161,15 @@ impl Shared {
         let column = |place: usize| row.get::<_, i64>(QUEUE_COLUMNS + place);
         let (pushed, removed) = (column(1), column(2));
         let total = unsigned(pushed - removed);
-        let settled: i64 = row.get::<_, Option<i64>>(QUEUE_COLUMNS + 4).unwrap_or(0);
+        let settled: i64 = row.get::<_, Option<i64>>(QUEUE_COLUMNS + 5).unwrap_or(0);
         let summary = QueueSummary {
             queue: queue.info.clone(),
             partitions: unsigned(column(0)),
             total,
             pending: unsigned(pushed - settled).min(total),
             dead: unsigned(column(3)),
+            later: unsigned(column(4)),
+            cleared_at: Some(queue.rules.floor).filter(|floor| *floor > Time::ZERO),
         };
         (summary, pushed)
     }

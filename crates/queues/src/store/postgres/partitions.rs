@@ -2,7 +2,7 @@
 
 use super::PostgresQueues;
 use super::browse::{GROUPS, LANES, QUEUE};
-use super::rows::{time, unsigned};
+use super::rows::{level, time, unsigned};
 use crate::ids::PartitionId;
 use crate::store::partitions::{KINDS_MAX, LANES_MAX, after_all};
 use crate::store::{Kind, Overview, PartitionLane, PartitionRow};
@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 macro_rules! partitions {
     ($which:literal) => {
         concat!(
-            "SELECT p.id, p.name, p.tail, p.last_push, p.created_at,
+            "SELECT p.id, p.name, p.tail, p.last_push, p.created_at, p.level,
                     (SELECT s.first FROM skep_queue_segments s
                      WHERE s.partition = p.id AND s.body IS NOT NULL ORDER BY s.first LIMIT 1)
              FROM skep_queue_partitions p WHERE p.queue = $1 AND ",
@@ -26,15 +26,19 @@ pub(super) const BY_AGE: &str = partitions!("p.id > $2 ORDER BY p.queue, p.id LI
 /// By the letters of their names: from $2 on, after that of $3, before $4.
 pub(super) const BY_NAME: &str = partitions!(
     "(p.name COLLATE \"C\") >= $2 AND (p.name COLLATE \"C\") < $4
-     AND (p.name COLLATE \"C\") > coalesce((SELECT a.name COLLATE \"C\"
-         FROM skep_queue_partitions a WHERE a.id = $3), '')
-     ORDER BY p.queue, (p.name COLLATE \"C\") LIMIT $5"
+     AND ((p.name COLLATE \"C\") > coalesce((SELECT a.name COLLATE \"C\"
+              FROM skep_queue_partitions a WHERE a.id = $3), '')
+          OR EXISTS (SELECT 1 FROM skep_queue_partitions a
+                     WHERE a.id = $3 AND a.name = p.name AND a.level < p.level))
+     ORDER BY p.queue, (p.name COLLATE \"C\"), p.level LIMIT $5"
 );
 pub(super) const BY_NAME_TO_THE_END: &str = partitions!(
     "(p.name COLLATE \"C\") >= $2
-     AND (p.name COLLATE \"C\") > coalesce((SELECT a.name COLLATE \"C\"
-         FROM skep_queue_partitions a WHERE a.id = $3), '')
-     ORDER BY p.queue, (p.name COLLATE \"C\") LIMIT $4"
+     AND ((p.name COLLATE \"C\") > coalesce((SELECT a.name COLLATE \"C\"
+              FROM skep_queue_partitions a WHERE a.id = $3), '')
+          OR EXISTS (SELECT 1 FROM skep_queue_partitions a
+                     WHERE a.id = $3 AND a.name = p.name AND a.level < p.level))
+     ORDER BY p.queue, (p.name COLLATE \"C\"), p.level LIMIT $4"
 );
 const NAMESPACES: &str = "
     SELECT namespace, count(*) FROM skep_queues WHERE NOT deleted
@@ -48,11 +52,12 @@ const SUMS: &str = "
            coalesce(sum(greatest(c.pushed - c.removed, 0)), 0)::bigint,
            coalesce(sum(greatest(c.pushed - greatest(coalesce(g.settled, 0), c.removed), 0)),
                     0)::bigint,
-           coalesce(sum(c.dead), 0)::bigint, coalesce(sum(g.count), 0)::bigint
+           coalesce(sum(c.dead), 0)::bigint, coalesce(sum(g.count), 0)::bigint,
+           coalesce(sum(c.later), 0)::bigint
     FROM skep_queues q
     LEFT JOIN (
         SELECT queue, sum(partitions) AS partitions, sum(pushed) AS pushed,
-               sum(removed) AS removed, sum(dead) AS dead
+               sum(removed) AS removed, sum(dead) AS dead, sum(later) AS later
         FROM skep_queue_counts GROUP BY queue) c ON c.queue = q.id
     LEFT JOIN (
         SELECT g.queue, count(*) AS count, min(coalesce(n.settled, 0)) AS settled
@@ -101,7 +106,7 @@ impl PostgresQueues {
         }
         let tell = |row: &Row| {
             let (id, tail): (i64, u64) = (row.get(0), unsigned(row.get(2)));
-            let removed = row.get::<_, Option<i64>>(5).map_or(tail, |first| unsigned(first - 1));
+            let removed = row.get::<_, Option<i64>>(6).map_or(tail, |first| unsigned(first - 1));
             let lane = |(group, name): &(i64, Arc<str>)| {
                 let (cursor, until) = lanes.get(&(id, *group))?;
                 Some(PartitionLane {
@@ -113,6 +118,7 @@ impl PostgresQueues {
             PartitionRow {
                 id: PartitionId(id),
                 name: row.get::<_, &str>(1).into(),
+                level: level(row.get(5)),
                 pushed: tail,
                 kept: tail - removed,
                 last_push: Some(row.get::<_, i64>(3)).filter(|push| *push > 0).map(time),
@@ -145,6 +151,7 @@ impl PostgresQueues {
             pending: number(3),
             dead: number(4),
             groups: number(5),
+            later: number(6),
         })
     }
 

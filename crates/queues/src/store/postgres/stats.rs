@@ -2,8 +2,10 @@
 
 use super::PostgresQueues;
 use super::rows::{signed, unsigned};
+use crate::ids::QueueId;
 use crate::store::stats::{StatCounts, StatPoint, StatRows, minute_start};
 use skep_store::StoreError;
+use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
 
 pub(super) const ADD: &str = "
@@ -30,6 +32,9 @@ pub(super) const RANGE: &str = "
            max(pending_max)
     FROM skep_queue_stats WHERE queue = $1 AND minute >= $2 AND minute < $3
     GROUP BY 1 ORDER BY 1";
+pub(super) const MINUTE: &str = "
+    SELECT queue, pushed, bytes, popped, acked, failed, dead, expired, pending_max
+    FROM skep_queue_stats WHERE queue = ANY($1) AND minute = $2";
 pub(super) const QUEUE: &str = "SELECT id FROM skep_queues WHERE name = $1 AND NOT deleted";
 pub(super) const FORGET: &str = "
     WITH gone AS (
@@ -81,6 +86,21 @@ impl PostgresQueues {
             counts: StatCounts::of_columns(|place| unsigned(row.get(place + 1))),
         };
         Ok(rows.iter().map(point).collect())
+    }
+
+    /// What happened in one minute in each of these queues.
+    pub(in crate::store) async fn minute_stats(
+        &self,
+        minute: u64,
+        queues: &[QueueId],
+    ) -> Result<HashMap<QueueId, StatCounts>, StoreError> {
+        let queues: Vec<i64> = queues.iter().map(|queue| queue.0).collect();
+        let rows = self.shared.ask(MINUTE, &[&queues, &signed(minute)]).await?;
+        let counts = |row: &tokio_postgres::Row| {
+            let counts = StatCounts::of_columns(|place| unsigned(row.get(place + 1)));
+            (QueueId(row.get(0)), counts)
+        };
+        Ok(rows.iter().map(counts).collect())
     }
 
     /// Forgets minutes before `before`.

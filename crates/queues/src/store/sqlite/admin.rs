@@ -148,6 +148,8 @@ fn summary(db: &Connection, row: &QueueRow) -> rusqlite::Result<QueueSummary> {
         total: row.pushed.saturating_sub(row.removed),
         pending: slowest.unwrap_or_else(|| row.pushed.saturating_sub(row.removed)),
         dead: row.dead,
+        later: row.later,
+        cleared_at: Some(row.rules.floor).filter(|floor| *floor > Time::ZERO),
     })
 }
 

@@ -23,6 +23,7 @@ mod later;
 mod levels;
 mod limits;
 mod partitions;
+mod places;
 mod push;
 mod ready;
 mod redrives;

@@ -58,6 +58,7 @@ impl SqliteQueues {
                     pending: number(3)?,
                     dead: number(4)?,
                     groups: number(5)?,
+                    later: number(6)?,
                 })
             });
             Ok::<_, StoreError>(sums?)
@@ -75,11 +76,12 @@ fn beginning_with(
     limit: u32,
 ) -> rusqlite::Result<Vec<(PartitionId, PartitionRow)>> {
     let after = match after {
-        Some(id) => rows::partition_by_id(db, id)?.map(|(_, row)| row.name),
+        Some(id) => rows::partition_by_id(db, id)?.map(|(_, row)| (row.name, row.level)),
         None => None,
     };
     let end = after_all(prefix);
-    rows::partitions_named(db, queue, prefix, after.as_deref(), end.as_deref(), limit)
+    let after = after.as_ref().map(|(name, level)| (&**name, *level));
+    rows::partitions_named(db, queue, prefix, after, end.as_deref(), limit)
 }
 
 fn groups(db: &Connection, queue: QueueId) -> rusqlite::Result<Vec<(GroupId, Arc<str>)>> {
@@ -107,6 +109,7 @@ fn tell(
     Ok(crate::store::PartitionRow {
         id,
         name: row.name,
+        level: row.level,
         pushed: row.tail,
         kept: row.tail - removed,
         last_push: (row.tail > 0).then_some(row.last_push),
@@ -128,7 +131,7 @@ pub(super) const TASKS: &str = "SELECT task, count(*) FROM skep_queues
 const SUMS: &str = "SELECT count(*), coalesce(sum(q.partitions), 0),
         coalesce(sum(q.pushed - q.removed), 0),
         coalesce(sum(max(q.pushed - max(coalesce(g.settled, 0), q.removed), 0)), 0),
-        coalesce(sum(q.dead), 0), coalesce(sum(g.count), 0)
+        coalesce(sum(q.dead), 0), coalesce(sum(g.count), 0), coalesce(sum(q.later), 0)
     FROM skep_queues q
     LEFT JOIN (SELECT queue, min(settled) AS settled, count(*) AS count FROM skep_queue_groups
                WHERE deleted = 0 GROUP BY queue) g ON g.queue = q.id

@@ -279,19 +279,23 @@ pub(super) fn partitions_named(
     db: &Connection,
     queue: QueueId,
     from: &str,
-    after: Option<&str>,
+    after: Option<(&str, u8)>,
     end: Option<&str>,
     limit: u32,
 ) -> rusqlite::Result<Vec<(PartitionId, PartitionRow)>> {
     let sql = match (after, end) {
-        (Some(_), Some(_)) => "AND name >= ?2 AND name > ?3 AND name < ?4",
-        (Some(_), None) => "AND name >= ?2 AND name > ?3 AND ?4 IS NULL",
-        (None, Some(_)) => "AND name >= ?2 AND ?3 IS NULL AND name < ?4",
-        (None, None) => "AND name >= ?2 AND ?3 IS NULL AND ?4 IS NULL",
+        (Some(_), Some(_)) => "(name, level) > (?3, ?6) AND name < ?4",
+        (Some(_), None) => "(name, level) > (?3, ?6) AND ?4 IS NULL",
+        (None, Some(_)) => "?3 IS NULL AND ?6 IS NULL AND name < ?4",
+        (None, None) => "?3 IS NULL AND ?6 IS NULL AND ?4 IS NULL",
     };
-    let sql = format!("{PARTITION} WHERE queue = ?1 {sql} ORDER BY name LIMIT ?5");
+    let sql = format!(
+        "{PARTITION} WHERE queue = ?1 AND name >= ?2 AND {sql} ORDER BY name, level LIMIT ?5"
+    );
+    let (name, level) = after.unzip();
     let mut select = db.prepare_cached(&sql)?;
-    select.query_map(params![queue.0, from, after, end, limit], partition_from)?.collect()
+    let values = params![queue.0, from, name, end, limit, level];
+    select.query_map(values, partition_from)?.collect()
 }
 
 pub(super) fn write_partition(

@@ -4,9 +4,11 @@ use super::SqliteQueues;
 use super::clock::{signed, unsigned};
 use super::rows::queue_by_name;
 use super::work::Work;
+use crate::ids::QueueId;
 use crate::store::stats::{StatCounts, StatPoint, StatRows, minute_start};
 use rusqlite::{Connection, params};
 use skep_store::StoreError;
+use std::collections::HashMap;
 
 pub(super) const ADD: &str = "INSERT INTO skep_queue_stats
     (queue, minute, pushed, bytes, popped, acked, failed, dead, expired, pending_max)
@@ -75,6 +77,24 @@ impl SqliteQueues {
                 },
             };
             Ok::<_, StoreError>(points(db, queue, from, to, bucket)?)
+        };
+        self.sqlite.read(read).await
+    }
+
+    /// What happened in one minute in each of these queues.
+    pub(in crate::store) async fn minute_stats(
+        &self,
+        minute: u64,
+        queues: &[QueueId],
+    ) -> Result<HashMap<QueueId, StatCounts>, StoreError> {
+        let queues = queues.to_vec();
+        let read = move |db: &Connection| {
+            let mut found = HashMap::new();
+            for queue in queues {
+                let points = points(db, queue.0, minute, minute + 1, 1)?;
+                found.extend(points.first().map(|point| (queue, point.counts)));
+            }
+            Ok::<_, StoreError>(found)
         };
         self.sqlite.read(read).await
     }

@@ -3,15 +3,29 @@
 
 mod ack;
 mod admin;
+mod analytics;
 mod configure;
 mod dead;
+mod export;
+mod group_list;
 mod groups;
+mod later;
 mod lease;
+mod maintenance;
+mod messages;
+mod missing;
 mod options;
 mod pop;
 mod push;
+mod query;
 mod read;
+mod redrives;
 mod refuse;
+mod resources;
+mod schedules;
+mod status;
+mod tail;
+mod traces;
 mod transaction;
 mod wishes;
 mod write;
@@ -28,7 +42,7 @@ use axum::http::request::Parts;
 use skep_policy::Time;
 use skep_policy::queues::LeaseId;
 use skep_queues::Queues;
-use skep_queues::store::QUEUE_MODE;
+use skep_queues::store::{QUEUE_MODE, QueueStore};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,13 +61,84 @@ pub fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(ack::ack_batch))
         .routes(routes!(transaction::transaction))
         .routes(routes!(lease::extend))
-        .routes(routes!(dead::list))
+        .routes(routes!(dead::list, dead::delete_some))
+        .routes(routes!(dead::show, dead::delete))
+        .routes(routes!(dead::retry))
         .routes(routes!(admin::list))
         .routes(routes!(admin::show, admin::delete))
+        .routes(routes!(resources::depth))
+        .routes(routes!(resources::partitions_of_queue))
+        .routes(routes!(resources::partitions))
+        .routes(routes!(resources::namespaces))
+        .routes(routes!(resources::tasks))
+        .routes(routes!(resources::overview))
+        .routes(routes!(messages::list::list))
+        .routes(routes!(messages::show, messages::delete))
+        .routes(routes!(messages::retry))
+        .routes(routes!(messages::set_aside))
+        .routes(routes!(export::export))
+        .routes(routes!(later::list))
+        .routes(routes!(later::delete))
+        .routes(routes!(later::clear))
+        .routes(routes!(group_list::list))
+        .routes(routes!(group_list::lagging))
+        .routes(routes!(group_list::show, groups::delete))
+        .routes(routes!(group_list::subscribe))
         .routes(routes!(groups::seek))
         .routes(routes!(groups::seek_partition))
-        .routes(routes!(groups::delete))
         .routes(routes!(groups::delete_of_queue))
+        .merge(operations())
+        .merge(missing())
+}
+
+/// What an operator needs around the messages.
+fn operations() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::new()
+        .routes(routes!(traces::write))
+        .routes(routes!(traces::names))
+        .routes(routes!(traces::by_name))
+        .routes(routes!(traces::of_message))
+        .routes(routes!(maintenance::show, maintenance::set))
+        .routes(routes!(maintenance::show_pop, maintenance::set_pop))
+        .routes(routes!(status::node))
+        .routes(routes!(status::queues_page))
+        .routes(routes!(status::queue))
+        .routes(routes!(analytics::status_analytics))
+        .routes(routes!(analytics::queue_ops))
+        .routes(routes!(analytics::queue_lag))
+        .routes(routes!(analytics::system_metrics))
+        .routes(routes!(analytics::worker_metrics))
+        .routes(routes!(analytics::retention))
+        .routes(routes!(analytics::postgres_stats))
+        .routes(routes!(analytics::refresh))
+        .routes(routes!(schedules::list, schedules::make))
+        .routes(routes!(schedules::show, schedules::replace, schedules::delete))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::fire))
+        .routes(routes!(redrives::make))
+        .routes(routes!(redrives::list))
+        .routes(routes!(redrives::show, redrives::stop))
+        .routes(routes!(tail::tail))
+}
+
+/// What is answered with 501.
+fn missing() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::new()
+        .routes(routes!(missing::kv))
+        .routes(routes!(missing::kv_rest))
+        .routes(routes!(missing::timers))
+        .routes(routes!(missing::timers_rest))
+        .routes(routes!(missing::locks))
+        .routes(routes!(missing::locks_rest))
+        .routes(routes!(missing::ephemeral))
+        .routes(routes!(missing::ephemeral_rest))
+        .routes(routes!(missing::fetch))
+        .routes(routes!(missing::fetch_rest))
+        .routes(routes!(missing::changed))
+        .routes(routes!(missing::changed_rest))
+        .routes(routes!(missing::streams))
+        .routes(routes!(missing::streams_rest))
 }
 
 /// Items of one request at most.
@@ -70,7 +155,19 @@ fn queues(shared: &Shared) -> Result<&Queues, Problem> {
     })
 }
 
-/// Now, by this machine's clock. Nothing but delays is reckoned with it.
+/// Whether a queue has a partition of this name.
+async fn partition_is_there(
+    store: &QueueStore,
+    queue: &str,
+    partition: &str,
+) -> Result<bool, Problem> {
+    // Of those that begin with a name the one that is just it comes first.
+    let found = store.partitions(queue, None, Some(partition), 1).await;
+    let found = found.map_err(|error| refuse::store_problem(&error))?;
+    Ok(found.first().is_some_and(|row| *row.name == *partition))
+}
+
+/// Now, by this machine's clock. Nothing but delays, and ages that are shown, is reckoned with it.
 fn now() -> Time {
     let nanos = jiff::Timestamp::now().as_nanosecond();
     Time::from_nanos(u64::try_from(nanos).unwrap_or_default())

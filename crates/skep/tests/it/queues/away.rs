@@ -6,15 +6,15 @@ use skep_testkit::http::Answer;
 use skep_testkit::{Folder, Node, Postgres};
 
 /// A node on a PostgreSQL that this test may kill.
-struct Away {
-    node: Node,
-    server: Postgres,
+pub struct Away {
+    pub node: Node,
+    pub server: Postgres,
     folder: Folder,
     arguments: Vec<String>,
 }
 
 impl Away {
-    fn start(buffer: bool) -> Self {
+    pub fn start(buffer: bool) -> Self {
         let server = Postgres::start();
         server.run("postgres", "CREATE DATABASE away");
         let url = {
@@ -47,10 +47,17 @@ impl Away {
         messages.iter().filter_map(|message| message["data"].as_u64()).collect()
     }
 
-    fn wait_until_nothing_is_buffered(&self) {
+    pub fn wait_until_nothing_is_buffered(&self) {
         until("what was kept is in the database", || {
             self.node.get("/metrics").body.contains("\nskep_queue_buffer_messages 0\n")
         });
+    }
+}
+
+impl Away {
+    /// The node's next life on the same folder, after it was killed.
+    pub fn serve_again(&mut self) {
+        self.node = serve(&self.folder, &self.arguments);
     }
 }
 
@@ -111,7 +118,7 @@ fn a_buffer_outlives_its_process() {
     }
     away.node.process().kill();
     away.server.start_again();
-    away.node = serve(&away.folder, &away.arguments);
+    away.serve_again();
     away.wait_until_nothing_is_buffered();
     let all: Vec<u64> = (0..=10).collect();
     assert_eq!(away.drain(), all);

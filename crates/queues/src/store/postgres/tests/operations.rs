@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::schedule::When;
-use crate::store::postgres::link::{Call, Link};
 use crate::store::postgres::{link, redrives, schedules, stats, switches, traces};
 use skep_policy::Time;
 
@@ -127,6 +126,7 @@ async fn no_statement_of_an_operation_reads_a_whole_table() {
         (schedules::LIST, page),
         (schedules::DUE, old),
         (schedules::NEXT_TURN, id),
+        (stats::MINUTE, ("bigint[], bigint", "ARRAY[5, 6], 100")),
         (schedules::DELETE, text),
         (schedules::PAUSE, text),
         (schedules::RESUME, ("text, bigint, bigint", "'s1', 1, 1")),

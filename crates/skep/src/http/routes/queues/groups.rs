@@ -1,14 +1,15 @@
 //! Groups that go on reading elsewhere, or are forgotten.
 
+use super::query::truth_or;
 use super::read::{self, Given, name, object, time, wrong};
-use super::refuse::{no_queue, store_problem};
+use super::refuse::{no_partition, no_queue, store_problem};
 use super::{note, queues};
-use crate::http::extract::{Asker, RawBody, Segments};
-use crate::http::problem::{self, Problem, ProblemBody};
+use crate::http::extract::{Asker, Parameters, RawBody, Segments};
+use crate::http::problem::{Problem, ProblemBody};
 use crate::node::Shared;
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use skep_queues::store::{SeekTo, Sought};
 use std::sync::Arc;
 
@@ -109,10 +110,7 @@ async fn go(
         Sought::Moved(count) => count,
         Sought::NoQueue => return Err(no_queue(&queue)),
         Sought::NoPartition => {
-            let partition = partition.unwrap_or_default();
-            let text = format!("the queue {queue:?} has no partition {partition:?}");
-            let problem = Problem::new(&problem::E_PARTITION_UNKNOWN, text);
-            return Err(problem.of_queue(&queue).plain());
+            return Err(no_partition(&queue, partition.unwrap_or_default()));
         }
     };
     queues.wake(Some(&queue));
@@ -127,6 +125,16 @@ async fn go(
     }))
 }
 
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Query, rename_all = "camelCase")]
+pub struct ForgetHow {
+    /// Whether where it began is forgotten too; true if left out. With false it is still there and
+    /// begins anew where it once began.
+    #[param(value_type = Option<bool>)]
+    delete_metadata: Option<String>,
+}
+
 #[derive(Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForgottenAnswer {
@@ -137,39 +145,43 @@ pub struct ForgottenAnswer {
     queue_name: Option<String>,
     /// Partitions that it had read.
     deleted_partitions: u64,
-    /// True: where it began is forgotten too.
+    /// Whether where it began is forgotten too.
     metadata_deleted: bool,
 }
 
 /// Forget a group of all queues: the next time it comes it is a new one
 #[utoipa::path(
     delete, path = "/api/v1/consumer-groups/{group}", tag = "queues",
-    extensions(("x-scope" = json!("admin"))), params(("group" = String, Path)),
+    extensions(("x-scope" = json!("admin"))), params(("group" = String, Path), ForgetHow),
     responses((status = 200, description = "It is forgotten", body = ForgottenAnswer),
+              (status = 400, description = "A parameter is wrong", body = ProblemBody),
               (status = 503, description = "The database cannot be reached", body = ProblemBody))
 )]
 pub async fn delete(
     State(shared): State<Arc<Shared>>,
     asker: Asker,
     Segments(group): Segments<String>,
+    Parameters(how): Parameters<ForgetHow>,
 ) -> Result<Json<ForgottenAnswer>, Problem> {
-    forget(&shared, &asker, &group, None).await
+    forget(&shared, &asker, &group, None, &how).await
 }
 
 /// Forget a group of one queue
 #[utoipa::path(
     delete, path = "/api/v1/consumer-groups/{group}/queues/{queue}", tag = "queues",
     extensions(("x-scope" = json!("admin"))),
-    params(("group" = String, Path), ("queue" = String, Path)),
+    params(("group" = String, Path), ("queue" = String, Path), ForgetHow),
     responses((status = 200, description = "It is forgotten", body = ForgottenAnswer),
+              (status = 400, description = "A parameter is wrong", body = ProblemBody),
               (status = 503, description = "The database cannot be reached", body = ProblemBody))
 )]
 pub async fn delete_of_queue(
     State(shared): State<Arc<Shared>>,
     asker: Asker,
     Segments((group, queue)): Segments<(String, String)>,
+    Parameters(how): Parameters<ForgetHow>,
 ) -> Result<Json<ForgottenAnswer>, Problem> {
-    forget(&shared, &asker, &group, Some(&queue)).await
+    forget(&shared, &asker, &group, Some(&queue), &how).await
 }
 
 async fn forget(
@@ -177,10 +189,12 @@ async fn forget(
     asker: &Asker,
     group: &str,
     queue: Option<&str>,
+    how: &ForgetHow,
 ) -> Result<Json<ForgottenAnswer>, Problem> {
     let group = name("group", group)?;
+    let metadata_deleted = truth_or("deleteMetadata", &how.delete_metadata, true)?;
     let queues = queues(shared)?;
-    let deleted = queues.store().delete_group(&group, queue, false).await;
+    let deleted = queues.store().delete_group(&group, queue, !metadata_deleted).await;
     let deleted_partitions = deleted.map_err(|error| store_problem(&error))?;
     queues.wake(queue);
     note(shared, asker, "queues.forget_group", &group, queue.unwrap_or_default()).await;
@@ -189,6 +203,6 @@ async fn forget(
         consumer_group: group.to_string(),
         queue_name: queue.map(str::to_owned),
         deleted_partitions,
-        metadata_deleted: true,
+        metadata_deleted,
     }))
 }

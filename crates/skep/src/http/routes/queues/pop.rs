@@ -2,7 +2,9 @@
 
 mod answer;
 
-use super::read::{name, optional_name, time, wrong};
+use super::query::{number, truth};
+use super::read::{name, optional_name, time};
+use super::write::Json;
 use super::{group_or_none, queues};
 use crate::http::extract::{Parameters, Segments};
 use crate::http::problem::{self, Problem, ProblemBody};
@@ -13,10 +15,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use skep_policy::queues::Start;
-use skep_queues::Pop;
 use skep_queues::store::{QUEUE_MODE, Target};
+use skep_queues::{Pop, Popped};
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,6 +94,8 @@ struct PopAnswer {
     /// How many partitions the messages are from.
     partitions_claimed: usize,
     messages: Vec<MessageAnswer>,
+    /// True if nobody gets messages now, because of maintenance; then there is nothing else here.
+    paused: Option<bool>,
 }
 
 /// A message.
@@ -191,10 +194,20 @@ async fn pop(shared: &Shared, target: Target, how: &PopHow) -> Result<Response, 
     let pop = how.read(target, shared.queues.default_start())?;
     let (group, auto_ack) = (pop.group.clone(), pop.auto_ack);
     let popped = shared.queues.pop(queues, pop).await?;
+    if popped.as_ref().is_some_and(Popped::is_paused) {
+        return Ok(paused());
+    }
     match popped.filter(|popped| !popped.claimed().lanes.is_empty()) {
         Some(popped) => answer_of(queues, popped, &group, auto_ack),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
+}
+
+/// Nobody gets messages now, because an operator wants it so.
+fn paused() -> Response {
+    let mut json = Json::with_room(64);
+    json.raw("{\"messages\":[],\"paused\":true,\"success\":true}");
+    json.answer(StatusCode::OK)
 }
 
 impl PopHow {
@@ -238,37 +251,6 @@ impl PopHow {
             (None, Some("new" | "new-only")) => Ok(None),
             (None, Some(_)) => Ok(Some(Start::All)),
             (None, None) => Ok(default),
-        }
-    }
-}
-
-fn shown(text: &str) -> String {
-    text.chars().take(40).collect()
-}
-
-fn truth(field: &str, given: &Option<String>) -> Result<bool, Problem> {
-    match given.as_deref() {
-        None | Some("" | "false" | "0") => Ok(false),
-        Some("true" | "1") => Ok(true),
-        Some(other) => {
-            let words = format!("{field} cannot be {:?}, it must be true or false", shown(other));
-            Err(wrong(field, words))
-        }
-    }
-}
-
-fn number<T: FromStr + PartialOrd + std::fmt::Display>(
-    field: &str,
-    given: &Option<String>,
-    range: &RangeInclusive<T>,
-) -> Result<Option<T>, Problem> {
-    let Some(text) = given.as_deref().filter(|text| !text.is_empty()) else { return Ok(None) };
-    match text.parse::<T>() {
-        Ok(number) if range.contains(&number) => Ok(Some(number)),
-        _ => {
-            let (low, high) = (range.start(), range.end());
-            let must = format!("it must be a whole number from {low} to {high}");
-            Err(wrong(field, format!("{field} cannot be {:?}, {must}", shown(text))))
         }
     }
 }

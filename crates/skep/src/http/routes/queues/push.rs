@@ -1,5 +1,6 @@
 //! Pushing messages.
 
+use super::missing::check_kind;
 use super::read::{self, Given, ID_BYTES_MAX, Listed, name_flaw, object, wrong};
 use super::wishes::{Asked, BadWish};
 use super::write::{Json, timestamp};
@@ -8,7 +9,7 @@ use crate::http::extract::RawBody;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::node::Shared;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde_json::value::RawValue;
 use skep_queues::record::Wishes;
@@ -107,15 +108,18 @@ struct PushedAnswer {
         (status = 400, description = "Something is wrong; nothing was kept", body = ProblemBody),
         (status = 429, description = "Too much waits, or a queue has as much as its `maxSize`",
          body = ProblemBody),
+        (status = 501, description = "It is a binary push", body = ProblemBody),
         (status = 503, description = "The database cannot be reached", body = ProblemBody)
     )
 )]
 pub async fn push(
     State(shared): State<Arc<Shared>>,
     producer: Producer,
+    headers: HeaderMap,
     RawBody(body): RawBody,
 ) -> Result<Response, Problem> {
     let queues = queues(&shared)?;
+    check_kind(&headers)?;
     let body: PushBody<'_> = read::json(&body)?;
     let Listed::Items(items) = body.items else {
         return Err(wrong("items", "items array is required"));

@@ -275,7 +275,7 @@ pub fn any_text(raw: Option<&RawValue>, bytes_max: usize) -> Option<Arc<str>> {
 pub fn time(field: &str, text: &str) -> Result<Time, Problem> {
     let spoken = || {
         let shown: String = text.chars().take(60).collect();
-        let right = "a time such as 2026-01-31T12:00:00Z, not before 1970";
+        let right = "a time such as 2026-01-31T12:00:00Z, from 1970 to 2553";
         wrong(field, format!("{field} cannot be {shown:?}, it must be {right}"))
     };
     let civil = || {
