@@ -2,6 +2,7 @@
 
 mod away;
 mod errors;
+mod fleet;
 mod kit;
 mod letters;
 mod load;
