@@ -115,7 +115,14 @@ async fn an_overview_is_the_sum_of_all_queues(place: Place) {
     store.delete_queue("gone").await;
     let id = store.push(&[("r", "a", "4")]).await[0].partition;
     whole.set_aside(id, "4", "g", None).await.expect("sets aside").expect("was there");
-    let expected =
-        Overview { queues: 2, partitions: 4, messages: 6, pending: 2 + 3, dead: 1, groups: 2 };
+    let expected = Overview {
+        queues: 2,
+        partitions: 4,
+        messages: 6,
+        pending: 2 + 3,
+        dead: 1,
+        later: 0,
+        groups: 2,
+    };
     assert_eq!(whole.overview().await.expect("reads"), expected);
 }

@@ -6,7 +6,7 @@
 
 use super::SqliteQueues;
 use super::clock::{micros, signed};
-use super::rows::{self, GroupRow, QueueRow};
+use super::rows::{self, GroupRow, LaneRow, QueueRow};
 use super::segments::{RUNS, run_of};
 use super::work::Work;
 use crate::ids::{GroupId, PartitionId, QueueId};
@@ -165,8 +165,11 @@ fn old_runs(
             // Whoever works on it may still want to set it aside.
             let held = groups.iter().any(|(id, _)| {
                 let lane = lanes.iter().find(|(lane, _)| lane == id);
-                let lease = lane.and_then(|(_, row)| row.lane.live_lease(now));
-                lease.is_some_and(|lease| lease.through >= run.first)
+                lane.is_some_and(|(_, LaneRow { lane, .. })| {
+                    let lease = lane.live_lease(now);
+                    let reaches = lease.is_some_and(|lease| lease.through >= run.first);
+                    reaches && lane.cursor < run.last()
+                })
             });
             remove = (past(ages.completed) && completed) || (expired && !held);
         }
