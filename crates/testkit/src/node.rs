@@ -59,7 +59,9 @@ impl Node {
 
     /// Waits until the node says that it is ready.
     pub fn wait_until_ready(&mut self) {
-        self.process.wait_for_line("ready in");
+        // An address may be "already in use".
+        let ready = |line: &str| line.contains("ready in") && !line.contains("already in");
+        self.process.wait_for_line_where("ready in", ready);
     }
 
     /// Asks the node for a path.

@@ -126,10 +126,18 @@ impl Process {
     /// # Panics
     /// If the program ends or [`crate::PATIENCE`] is over first; the log is shown.
     pub fn wait_for_line(&self, text: &str) -> String {
+        self.wait_for_line_where(text, |line| line.contains(text))
+    }
+
+    /// Waits for a line that is as `fits` says, and gives it back.
+    ///
+    /// # Panics
+    /// If it does not come within [`crate::PATIENCE`]; the log is shown.
+    pub fn wait_for_line_where(&self, text: &str, fits: impl Fn(&str) -> bool) -> String {
         let mut seen = 0;
         let found = self.log.wait(crate::PATIENCE, |state| {
             let fresh = state.lines.get(seen.max(state.dropped) - state.dropped..);
-            let line = fresh.and_then(|lines| lines.iter().find(|line| line.contains(text)));
+            let line = fresh.and_then(|lines| lines.iter().find(|line| fits(line)));
             seen = state.dropped + state.lines.len();
             match line {
                 Some(line) => Some(Some(line.clone())),

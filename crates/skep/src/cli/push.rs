@@ -224,8 +224,8 @@ fn told(result: &Value, partition: &str) -> String {
     match status.as_str() {
         "duplicate" => format!("duplicate {id}: {transaction} was pushed before"),
         "buffered" => format!(
-            "buffered {transaction} in partition {partition}: the database is away, and gets it \
-             later"
+            "buffered {transaction} in partition {partition}: kept on this node, because the \
+             database is away or pushes are held back; it is pushed later"
         ),
         "failed" => format!("failed {transaction}: {}", output::text(result, "error")),
         status => {
@@ -274,7 +274,7 @@ impl Tally {
         let mut parts = vec![format!("{} queued", self.queued)];
         let others = [
             (self.duplicates, "pushed before"),
-            (self.buffered, "buffered until the database is back"),
+            (self.buffered, "buffered, to be pushed later"),
             (self.failures, "failed"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {

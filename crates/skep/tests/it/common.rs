@@ -1,8 +1,9 @@
 //! What the tests of the program share.
 
+use serde_json::json;
 use skep::node::SCHEMAS;
 use skep_store::{DataFolder, Database, Postgres, PostgresOptions, Sqlite, SqliteOptions};
-use skep_testkit::{Ended, Folder, Node, Process};
+use skep_testkit::{Browser, Ended, Folder, Node, Page, Process};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -42,4 +43,26 @@ pub async fn on_each_database(check: impl AsyncFn(Database)) {
         database.migrate(SCHEMAS).await.expect("migrates");
         check(database).await;
     }
+}
+
+/// A page as somebody sees it who may only read: keys are made, so it asks for one first.
+pub fn open_as_reader<'browser>(
+    browser: &'browser mut Browser,
+    node: &Node,
+    path: &str,
+) -> Page<'browser> {
+    let key = |name: &str, scope: &str, with: &[(&str, &str)]| {
+        let body = json!({ "name": name, "scopes": [scope] }).to_string();
+        let made = node.send("POST", "/api/v1/keys", with, Some(&body)).json();
+        made["secret"].as_str().expect("a secret").to_owned()
+    };
+    let admin = format!("Bearer {}", key("admin", "admin", &[]));
+    let reader = key("reader", "read", &[("authorization", &admin)]);
+    let mut page = browser.open(&node.url(path), (1_280, 1_400));
+    page.wait_for("document.body.dataset.view === 'login' && document.querySelector('main input')");
+    page.eval(&format!(
+        "(input => {{ input.value = '{reader}'; input.form.requestSubmit(); }})(
+            document.querySelector('main input'))"
+    ));
+    page
 }

@@ -1,6 +1,6 @@
 //! The page of the polls in a real browser.
 
-use crate::common::skep;
+use crate::common::{open_as_reader, skep};
 use crate::dashboard::picture;
 use serde_json::{Value, json};
 use skep::node::Node as InProcess;
@@ -193,20 +193,8 @@ fn who_may_only_read_sees_everything_and_no_buttons() {
     let node = Node::start(skep(), &folder.join("data"), &[]);
     let target = format!("127.0.0.1:{}", free_port());
     add(node.address(), &json!({ "id": "db", "kind": "tcp", "address": target }));
-    let key = |name: &str, scope: &str, with: &[(&str, &str)]| {
-        let body = json!({ "name": name, "scopes": [scope] }).to_string();
-        let made = node.send("POST", "/api/v1/keys", with, Some(&body)).json();
-        made["secret"].as_str().expect("a secret").to_owned()
-    };
-    let admin = format!("Bearer {}", key("admin", "admin", &[]));
-    let reader = key("reader", "read", &[("authorization", &admin)]);
     let mut browser = Browser::start();
-    let mut page = browser.open(&node.url("/#/polls"), DESKTOP);
-    page.wait_for("document.body.dataset.view === 'login' && document.querySelector('main input')");
-    page.eval(&format!(
-        "(input => {{ input.value = '{reader}'; input.form.requestSubmit(); }})(
-            document.querySelector('main input'))"
-    ));
+    let mut page = open_as_reader(&mut browser, &node, "/#/polls");
     page.wait_for("document.querySelector('main tbody a')?.textContent === 'db'");
     let buttons = "[...document.querySelectorAll('main button')].map(one => one.textContent)";
     let found = page.eval(buttons).to_string();

@@ -1,6 +1,6 @@
 //! The pages of the queues in a real browser.
 
-use crate::common::skep;
+use crate::common::{open_as_reader, skep};
 use crate::dashboard::picture;
 use crate::dashboard_sessions::{everything_has_a_name, nothing_too_wide, press};
 use serde_json::{Value, json};
@@ -436,20 +436,8 @@ fn who_may_only_read_sees_queues_and_no_buttons_that_change() {
     let folder = Folder::new("dashboard-queues");
     let node = start(&folder);
     furnish(&node);
-    let key = |name: &str, scope: &str, with: &[(&str, &str)]| {
-        let body = json!({ "name": name, "scopes": [scope] }).to_string();
-        let made = node.send("POST", "/api/v1/keys", with, Some(&body)).json();
-        made["secret"].as_str().expect("a secret").to_owned()
-    };
-    let admin = format!("Bearer {}", key("admin", "admin", &[]));
-    let reader = key("reader", "read", &[("authorization", &admin)]);
     let mut browser = Browser::start();
-    let mut page = browser.open(&node.url("/#/queues"), DESKTOP);
-    page.wait_for("document.body.dataset.view === 'login' && document.querySelector('main input')");
-    page.eval(&format!(
-        "(input => {{ input.value = '{reader}'; input.form.requestSubmit(); }})(
-            document.querySelector('main input'))"
-    ));
+    let mut page = open_as_reader(&mut browser, &node, "/#/queues");
     reads(&mut page, ".queues-box", "orders");
     let changing = "[...document.querySelectorAll('main button, dialog button')].filter(one =>
         one.checkVisibility() && /^(New|Hold|Pause p|Retry|Discard|Redrive|Choose|Delete|Seek|Save|\

@@ -1,6 +1,6 @@
 //! The page of the routes in a real browser.
 
-use crate::common::skep;
+use crate::common::{open_as_reader, skep};
 use crate::dashboard::picture;
 use crate::dashboard_sessions::{everything_has_a_name, nothing_too_wide, press};
 use serde_json::{Value, json};
@@ -341,20 +341,8 @@ fn who_may_only_read_sees_routes_and_no_buttons() {
     let service = upstream();
     let node = start(&folder, "");
     add(&node, &json!({ "name": "shop", "upstreams": [address(&service)] }));
-    let key = |name: &str, scope: &str, with: &[(&str, &str)]| {
-        let body = json!({ "name": name, "scopes": [scope] }).to_string();
-        let made = node.send("POST", "/api/v1/keys", with, Some(&body)).json();
-        made["secret"].as_str().expect("a secret").to_owned()
-    };
-    let admin = format!("Bearer {}", key("admin", "admin", &[]));
-    let reader = key("reader", "read", &[("authorization", &admin)]);
     let mut browser = Browser::start();
-    let mut page = browser.open(&node.url("/#/routes"), DESKTOP);
-    page.wait_for("document.body.dataset.view === 'login' && document.querySelector('main input')");
-    page.eval(&format!(
-        "(input => {{ input.value = '{reader}'; input.form.requestSubmit(); }})(
-            document.querySelector('main input'))"
-    ));
+    let mut page = open_as_reader(&mut browser, &node, "/#/routes");
     page.wait_for(&format!("{}.includes('1 ready')", row("shop")));
     assert!(!text_of(&mut page, ".page-head").contains("Reload"));
     page.go(&node.url("/#/routes?route=shop"));

@@ -1,6 +1,6 @@
 //! The page of the sessions in a real browser.
 
-use crate::common::{skep, until};
+use crate::common::{open_as_reader, skep, until};
 use crate::dashboard::picture;
 use serde_json::{Value, json};
 use skep_testkit::{Browser, Folder, Node, PATIENCE, Page};
@@ -291,20 +291,8 @@ fn who_may_only_read_sees_workers_and_no_buttons() {
     let folder = Folder::new("dashboard-sessions");
     let node = start(&folder, &[]);
     register(&node, "browser-1", &echo(), &[]);
-    let key = |name: &str, scope: &str, with: &[(&str, &str)]| {
-        let body = json!({ "name": name, "scopes": [scope] }).to_string();
-        let made = node.send("POST", "/api/v1/keys", with, Some(&body)).json();
-        made["secret"].as_str().expect("a secret").to_owned()
-    };
-    let admin = format!("Bearer {}", key("admin", "admin", &[]));
-    let reader = key("reader", "read", &[("authorization", &admin)]);
     let mut browser = Browser::start();
-    let mut page = browser.open(&node.url("/#/sessions"), DESKTOP);
-    page.wait_for("document.body.dataset.view === 'login' && document.querySelector('main input')");
-    page.eval(&format!(
-        "(input => {{ input.value = '{reader}'; input.form.requestSubmit(); }})(
-            document.querySelector('main input'))"
-    ));
+    let mut page = open_as_reader(&mut browser, &node, "/#/sessions");
     page.wait_for(&format!("{}.includes('ready')", row("browser-1")));
     let buttons =
         page.eval("[...document.querySelectorAll('main button')].map(one => one.textContent)");

@@ -89,7 +89,7 @@ pub fn queue(queue: &Value) {
     if partitions.is_empty() {
         output::line("no partition is shown");
     } else {
-        let headings = ["PARTITION", "PUSHED", "LAST PUSH", "ID"];
+        let headings = ["PARTITION", "PRIORITY", "PUSHED", "LAST PUSH", "ID"];
         output::table(&headings, partitions.iter().map(partition_row));
     }
     if let Some(more) = more_partitions(queue) {
@@ -143,6 +143,7 @@ fn group_row(of: &Value) -> Vec<String> {
 fn partition_row(partition: &Value) -> Vec<String> {
     vec![
         name(partition, "name"),
+        text(partition, "priority"),
         text(partition, "pushed"),
         to_the_second(partition, "lastPushAt"),
         text(partition, "id"),
