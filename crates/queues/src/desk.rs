@@ -7,7 +7,7 @@ use crate::handle::NewItem;
 use crate::inbox::Inbox;
 use crate::record::Record;
 use crate::store::{
-    Job, NewMessage, NotDone, Pushed, QueueStore, Step, StepDone, Take, TransactionJob, WorkError,
+    Job, NewMessage, NotDone, Pushed, QueueStore, Step, StepDone, TransactionJob, WorkError,
 };
 use crate::tally::Tally;
 use std::borrow::Cow;
@@ -94,14 +94,10 @@ impl Desk {
 
     fn note_steps(&self, job: &TransactionJob, done: &[StepDone]) {
         let mut counting = Counting::new(&self.tally, now());
-        // What waited for its time was counted when it came.
-        let moves = job.takes.iter().any(|take| matches!(take, Take::Later(_)));
         for both in job.steps.iter().zip(done) {
             match both {
                 (Step::Push(message), StepDone::Pushed(pushed)) => {
-                    if !moves {
-                        counting.pushed(message, pushed);
-                    }
+                    counting.pushed(message, pushed);
                     self.note_time(message);
                 }
                 (Step::Settle { item, .. }, StepDone::Settled(settled)) => {

@@ -32,6 +32,25 @@ fn work(bench: &Bench) {
 }
 
 #[test]
+fn a_delayed_message_counts_once_when_its_time_has_come() {
+    Bench::each(|bench| {
+        let late = json!([{ "queue": "late", "payload": 1, "delay": 1 }]);
+        bench.push(&late);
+        let pushed = || {
+            bench.node.send("POST", "/api/v1/stats/refresh", &[], None);
+            let answer = bench.get("/api/v1/status/analytics?queue=late").json();
+            sum(&answer["points"], "pushed")
+        };
+        let depth = || bench.get("/api/v1/resources/queues/late/depth").json();
+        until("its time has come", || {
+            let depth = depth();
+            (depth["delayed"].as_u64(), depth["total"].as_u64()) == (Some(0), Some(1))
+        });
+        assert_eq!(pushed(), 1);
+    });
+}
+
+#[test]
 fn what_happened_is_told_by_queue_and_in_all() {
     Bench::each(|bench| {
         work(bench);
