@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const OLD: &str = "old";
 const MESSAGES: u64 = 1_000_000;
 /// Messages of a push: each push is a row to delete.
-const BATCH: usize = 10;
+const BATCH: usize = 100;
 const PARTITIONS: u64 = 64;
 const PACE: Pace = Pace { queue: "busy", partitions: 64, a_second: 500 };
 /// How long pushes are timed without a purge, before it and after it.

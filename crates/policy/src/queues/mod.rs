@@ -25,8 +25,10 @@ mod rules;
 mod settle;
 #[cfg(test)]
 mod tests;
+mod tidying;
 
 pub use lane::{Backlog, Claim, Claimed, Lane, Lease, LeaseId, Left, Run, Span};
 pub use limits::{Grants, Limit, Limits, Rate, Room};
 pub use rules::{Retry, Rules, Start};
 pub use settle::{Ask, Refusal, Settled, Verdict};
+pub use tidying::Pace;

@@ -6,6 +6,7 @@ use crate::options::QueueOptions;
 use skep_policy::Time;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A queue as somebody wants it to be.
 #[derive(Clone, Debug)]
@@ -129,4 +130,6 @@ pub struct Tidied {
     pub rows: u64,
     /// Whether there is more to do at once.
     pub more: bool,
+    /// How long ago the latest of it should have gone, as far as that is known.
+    pub late: Duration,
 }

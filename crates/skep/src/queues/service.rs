@@ -4,6 +4,7 @@
 use crate::access::now_ms;
 use crate::node::{Shared, State};
 use skep_policy::Time;
+use skep_policy::queues::Pace;
 use skep_pools::{Task, Tier};
 use skep_queues::Queues;
 use skep_queues::store::CHANNEL;
@@ -25,7 +26,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(1);
 /// The same where nobody else does.
 const KEEP_EVERY_ALONE: Duration = Duration::from_secs(60);
 
-/// Rows that one round of tidying touches at most. A push waits for one round, so it is small.
+/// Rows that one round of tidying touches at most, where nobody waits for it: see also [`Pace`].
 const TIDY_ROWS: u32 = 500;
 
 /// One task tidies for so long at most, and leaves the rest to the next.
@@ -175,6 +176,8 @@ async fn tidy(shared: &Arc<Shared>, queues: &Queues) {
     let settings = &shared.settings.queues;
     let keeps = (settings.stats_keep, settings.traces_keep);
     let mut forgot: Option<Instant> = None;
+    // Where one thread writes, pushes wait for it.
+    let alone = matches!(shared.stores.database(), Database::Sqlite(_));
     loop {
         ticks.tick().await;
         let forgets = forgot.is_none_or(|last| last.elapsed() >= FORGET_EVERY);
@@ -184,8 +187,15 @@ async fn tidy(shared: &Arc<Shared>, queues: &Queues) {
             let queues = tidied.clone();
             async move {
                 let started = Instant::now();
+                let mut pace = Pace::FIRST;
                 while !context.is_cancelled() && started.elapsed() < TIDY_FOR {
-                    match queues.tidy(TIDY_ROWS).await {
+                    let began = Instant::now();
+                    let rows = if alone { pace.rows } else { TIDY_ROWS };
+                    match queues.tidy(rows).await {
+                        Ok(done) if done.more && alone => {
+                            pace = Pace::after(began.elapsed(), done.late);
+                            sleep(pace.rest).await;
+                        }
                         Ok(done) if done.more => tokio::task::yield_now().await,
                         Ok(_) => break,
                         // The next time comes soon; that the store is away is told elsewhere.

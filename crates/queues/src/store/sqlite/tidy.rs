@@ -18,6 +18,9 @@ use skep_store::StoreError;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+/// Partitions that one look is for; it is beside the writer.
+const LOOKED_AT: u32 = 500;
+
 /// Where a round begins: behind this partition of this queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
@@ -51,6 +54,9 @@ impl SqliteQueues {
             let mut tidied = Tidied::default();
             let mut left = limit;
             for (queue, partition) in old.partitions {
+                if left == 0 {
+                    break;
+                }
                 remove_old(work, queue, partition, &mut left, &mut tidied)?;
             }
             tidied.more = left == 0 || old.next.is_some();
@@ -66,10 +72,11 @@ impl SqliteQueues {
     }
 }
 
-/// Looks at `limit` partitions of queues whose messages are removed for their age.
-fn look(db: &Connection, from: Position, now: Time, limit: u32) -> rusqlite::Result<Old> {
+/// Looks at partitions of queues whose messages are removed for their age, until `wanted` have
+/// something to remove, or as many as one look is for.
+fn look(db: &Connection, from: Position, now: Time, wanted: u32) -> rusqlite::Result<Old> {
     let mut old = Old { partitions: Vec::new(), next: None };
-    let (mut position, mut left) = (from, limit);
+    let (mut position, mut left) = (from, LOOKED_AT);
     while left > 0 {
         let sql = "SELECT id FROM skep_queues WHERE id >= ?1 AND deleted = 0 ORDER BY id LIMIT 1";
         let next = db.prepare_cached(sql)?.query_row([position.queue.0], |row| row.get(0));
@@ -91,6 +98,10 @@ fn look(db: &Connection, from: Position, now: Time, limit: u32) -> rusqlite::Res
             position.partition = partition;
             if !old_runs(db, &queue, &groups, partition, now, 1)?.is_empty() {
                 old.partitions.push((id, partition));
+                if old.partitions.len() >= wanted as usize {
+                    old.next = Some(position);
+                    return Ok(old);
+                }
             }
         }
         if complete {
@@ -205,6 +216,7 @@ fn remove_old(
         let sql = "DELETE FROM skep_queue_segments WHERE partition = ?1 AND first = ?2";
         work.db.prepare_cached(sql)?.execute(key)?;
         messages += u64::from(run.count);
+        tidied.late = tidied.late.max(lateness(&row, run, work.now));
     }
     if messages > 0 {
         work.change_queue(queue, |row| row.removed += messages);
@@ -212,6 +224,16 @@ fn remove_old(
     *left -= u32::try_from(runs.len()).unwrap_or(*left).min(*left);
     tidied.messages += messages;
     Ok(())
+}
+
+/// How long ago a run should have gone.
+fn lateness(queue: &QueueRow, run: &Run, now: Time) -> Duration {
+    let ages = Ages::of(queue, now);
+    let aged = ages.all.into_iter().chain(ages.completed).map(|age| run.at + age);
+    let expired = queue.rules.lifetime.map(|lifetime| run.at + lifetime);
+    let cleared = Some(queue.rules.floor).filter(|floor| run.at < *floor);
+    let due = aged.chain(expired).chain(cleared).filter(|due| *due <= now).min();
+    due.map_or(Duration::ZERO, |due| now.since(due))
 }
 
 fn forget_husks(work: &mut Work<'_>, limit: u32, tidied: &mut Tidied) -> rusqlite::Result<()> {
