@@ -252,22 +252,6 @@ impl Queues {
         }
         Ok(progress)
     }
-
-    /// Brings back a dead letter. `None` if it is not there any more.
-    pub async fn retry_dead(&self, id: i64) -> Result<Option<crate::store::Pushed>, QueueError> {
-        let Some(letter) = self.store().dead_letter(id).await? else { return Ok(None) };
-        let message = again(&letter.queue, &letter.partition, &letter.record);
-        let message = message.map_err(WorkError::from)?;
-        let (steps, takes) = (vec![Step::Push(message)], vec![Take::Dead(id)]);
-        let job = TransactionJob { steps, takes, required: Vec::new() };
-        Ok(match self.desk().transact(job).await? {
-            Ok(done) => done.into_iter().find_map(|step| match step {
-                StepDone::Pushed(pushed) => Some(pushed),
-                StepDone::Settled(_) => None,
-            }),
-            Err(_) => None,
-        })
-    }
 }
 
 /// Takes these letters and pushes them.
@@ -282,7 +266,7 @@ fn go_back(redrive: &Redrive, letters: &[RedriveLetter]) -> Result<TransactionJo
 }
 
 /// A message that was here before, and is wanted again as it was.
-pub(crate) fn again(
+fn again(
     queue: &Arc<str>,
     partition: &Arc<str>,
     bytes: &bytes::Bytes,

@@ -365,7 +365,7 @@ async fn one_dead_letter_is_wanted_again_once(place: Place) {
     let mut tries = JoinSet::new();
     for node in fleet.nodes.iter().cycle().take(6) {
         let node = node.clone();
-        tries.spawn(async move { node.retry_dead(id).await.expect("is answered").is_some() });
+        tries.spawn(async move { node.retry_letter(id).await.expect("is answered").is_some() });
     }
     assert_eq!(tries.join_all().await.into_iter().filter(|done| *done).count(), 1);
     let got: BTreeSet<String> = fleet.drain("q").await.into_iter().map(|(id, _)| id).collect();
