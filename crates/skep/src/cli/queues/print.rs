@@ -204,7 +204,7 @@ mod tests {
             "name": "shop.orders", "namespace": "shop", "task": "orders",
             "totals": {"partitions": 3, "total": 9, "pending": 4, "deadLetter": 1},
             "partitions": [{
-                "id": "p-1", "name": "a\u{1b}b", "pushed": 9,
+                "id": "p-1", "name": "a\u{1b}b", "priority": 5, "pushed": 9,
                 "lastPushAt": "2026-07-01T10:00:00.123456Z"
             }],
             "consumerGroups": [
@@ -234,7 +234,7 @@ mod tests {
         let queue = shown();
         assert_eq!(
             partition_row(&queue["partitions"][0]),
-            ["a\\u{1b}b", "9", "2026-07-01T10:00:00Z", "p-1"]
+            ["a\\u{1b}b", "5", "9", "2026-07-01T10:00:00Z", "p-1"]
         );
         assert_eq!(
             group_row(&queue["consumerGroups"][0]),
