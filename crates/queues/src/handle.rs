@@ -13,8 +13,8 @@ use crate::options::QueuesOptions;
 use crate::parking::Parking;
 use crate::record::{Record, Wishes};
 use crate::store::{
-    ClaimJob, Claimed, ItemSettled, Job, NotDone, Nothing, Pushed, QueueStore, STAT_ROWS_MAX,
-    SettleItem, Step, StepDone, Target, Tidied, TransactionJob, WorkError,
+    ClaimJob, Claimed, ItemSettled, Job, NotDone, Nothing, Pushed, QueueStore, Round,
+    STAT_ROWS_MAX, SettleItem, Step, StepDone, Target, Tidied, TransactionJob, WorkError,
 };
 use skep_policy::Time;
 use skep_policy::queues::{LeaseId, Settled, Start, Verdict};
@@ -391,9 +391,9 @@ impl Queues {
         Ok(Cow::Owned(cipher.open(record.id, record.payload)?))
     }
 
-    /// Deletes what is past its time; at most about `limit` rows.
-    pub async fn tidy(&self, limit: u32) -> Result<Tidied, StoreError> {
-        let tidied = self.store().tidy(limit).await?;
+    /// Deletes what is past its time.
+    pub async fn tidy(&self, round: impl Into<Round>) -> Result<Tidied, StoreError> {
+        let tidied = self.store().tidy(round).await?;
         self.shared.metrics.tidied(&tidied);
         counting::removed(&self.shared.desk.tally, tidied.messages);
         Ok(tidied)

@@ -21,7 +21,7 @@ const PACE: Pace = Pace { queue: "busy", partitions: 64, a_second: 500 };
 const QUIET: Duration = Duration::from_secs(8);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The purge must be over by then.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What each push took.
 type Took = Rc<RefCell<Vec<Duration>>>;

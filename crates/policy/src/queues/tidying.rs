@@ -9,33 +9,38 @@ use std::time::Duration;
 
 /// What is not later than this has time.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Rows of a round that has time; and of one that has not.
-const ROWS: u32 = 8;
-const ROWS_LATE: u32 = 128;
+/// Rows of a round; time ends most of them earlier.
+const ROWS: u32 = 128;
+/// How long a round may take that has time; and one that has not.
+const HOLD: Duration = Duration::from_micros(200);
+const HOLD_LATE: Duration = Duration::from_millis(10);
 /// A round that has time is followed by a rest of so many times its length.
-const REST: u32 = 9;
+const REST: u32 = 30;
 /// The rest is at least so long, however short the round was.
-const REST_MIN: Duration = Duration::from_millis(5);
+const REST_MIN: Duration = Duration::from_millis(10);
 
 /// The next round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// It removes so many rows at most.
     pub rows: u32,
+    /// It ends after so long, if there is more to remove.
+    pub hold: Duration,
     /// It begins after so long.
     pub rest: Duration,
 }
 
 impl Pace {
     /// Of the first round.
-    pub const FIRST: Pace = Pace { rows: ROWS, rest: Duration::ZERO };
+    pub const FIRST: Pace = Pace { rows: ROWS, hold: HOLD, rest: Duration::ZERO };
 
-    /// After a round that took so long and removed what should have gone `late` ago.
-    pub fn after(took: Duration, late: Duration) -> Pace {
-        match late > PATIENCE {
-            true => Pace { rows: ROWS_LATE, rest: took },
-            false => Pace { rows: ROWS, rest: took.saturating_mul(REST).max(REST_MIN) },
-        }
+    /// After a round that held others up for so long and removed what should have gone `late` ago.
+    pub fn after(held: Duration, late: Duration) -> Pace {
+        let (hold, rest) = match late > PATIENCE {
+            true => (HOLD_LATE, held),
+            false => (HOLD, held.saturating_mul(REST).max(REST_MIN)),
+        };
+        Pace { rows: ROWS, hold, rest }
     }
 }
 
@@ -49,10 +54,10 @@ mod tests {
         let millis = Duration::from_millis;
         let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
         let calm = Pace::after(millis(2), minutes(10));
-        assert_eq!((calm.rows, calm.rest), (8, millis(18)));
-        assert_eq!(Pace::after(Duration::ZERO, minutes(0)).rest, millis(5));
+        assert_eq!((calm.hold, calm.rest), (Duration::from_micros(200), millis(60)));
+        assert_eq!(Pace::after(Duration::ZERO, minutes(0)).rest, millis(10));
         let late = Pace::after(millis(20), minutes(11));
-        assert_eq!((late.rows, late.rest), (128, millis(20)));
+        assert_eq!((late.hold, late.rest), (millis(10), millis(20)));
     }
 
     proptest! {
@@ -62,7 +67,7 @@ mod tests {
         ) {
             let took = Duration::from_micros(took);
             let pace = Pace::after(took, Duration::from_secs(late));
-            prop_assert!(pace.rows > 0 && pace.rest >= took);
+            prop_assert!(pace.rows > 0 && !pace.hold.is_zero() && pace.rest >= took);
         }
     }
 }

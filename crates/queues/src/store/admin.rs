@@ -121,6 +121,21 @@ pub enum Sought {
     NoPartition,
 }
 
+/// How much one round of tidying may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// About so many rows of each kind at most.
+    pub rows: u32,
+    /// Where one thread writes, the others wait about so long for it at most.
+    pub hold: Duration,
+}
+
+impl From<u32> for Round {
+    fn from(rows: u32) -> Self {
+        Round { rows, hold: Duration::MAX }
+    }
+}
+
 /// What one round of tidying did. Rounds are bounded, so that they never hold up a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tidied {
@@ -132,4 +147,6 @@ pub struct Tidied {
     pub more: bool,
     /// How long ago the latest of it should have gone, as far as that is known.
     pub late: Duration,
+    /// How long others that write had to wait for it, where one thread writes.
+    pub held: Duration,
 }

@@ -1,8 +1,8 @@
 //! The store of queues, whichever database it is.
 
 use super::{
-    Configure, Configured, Job, PostgresQueues, QueueDetail, QueueInfo, QueueSummary, SeekTo,
-    Sought, SqliteQueues, Tidied, Wake,
+    Configure, Configured, Job, PostgresQueues, QueueDetail, QueueInfo, QueueSummary, Round,
+    SeekTo, Sought, SqliteQueues, Tidied, Wake,
 };
 use crate::options::QueuesOptions;
 use skep_store::{Database, StoreError};
@@ -101,8 +101,8 @@ impl QueueStore {
         either!(self, store => store.seek(queue, group, partition, to).await)
     }
 
-    /// Deletes what is past its time; at most about `limit` rows.
-    pub async fn tidy(&self, limit: u32) -> Result<Tidied, StoreError> {
-        either!(self, store => store.tidy(limit).await)
+    /// Deletes what is past its time.
+    pub async fn tidy(&self, round: impl Into<Round>) -> Result<Tidied, StoreError> {
+        either!(self, store => store.tidy(round).await)
     }
 }

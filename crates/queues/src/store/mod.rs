@@ -51,8 +51,8 @@ pub use postgres::{CHANNEL, PostgresQueues};
 pub use sqlite::SqliteQueues;
 
 pub use admin::{
-    Change, Configure, Configured, GroupInfo, PartitionInfo, QueueDetail, QueueSummary, SeekTo,
-    Sought, Tidied,
+    Change, Configure, Configured, GroupInfo, PartitionInfo, QueueDetail, QueueSummary, Round,
+    SeekTo, Sought, Tidied,
 };
 pub use browse::{
     BrowseError, MESSAGES_PAGE_MAX, MessageFilter, MessageRow, MessagesPage, Queues, Removed,

@@ -7,7 +7,7 @@ use skep_policy::Time;
 use skep_policy::queues::Pace;
 use skep_pools::{Task, Tier};
 use skep_queues::Queues;
-use skep_queues::store::CHANNEL;
+use skep_queues::store::{CHANNEL, Round};
 use skep_store::{Database, Heard, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,11 +189,13 @@ async fn tidy(shared: &Arc<Shared>, queues: &Queues) {
                 let started = Instant::now();
                 let mut pace = Pace::FIRST;
                 while !context.is_cancelled() && started.elapsed() < TIDY_FOR {
-                    let began = Instant::now();
-                    let rows = if alone { pace.rows } else { TIDY_ROWS };
-                    match queues.tidy(rows).await {
+                    let round = match alone {
+                        true => Round { rows: pace.rows, hold: pace.hold },
+                        false => TIDY_ROWS.into(),
+                    };
+                    match queues.tidy(round).await {
                         Ok(done) if done.more && alone => {
-                            pace = Pace::after(began.elapsed(), done.late);
+                            pace = Pace::after(done.held, done.late);
                             sleep(pace.rest).await;
                         }
                         Ok(done) if done.more => tokio::task::yield_now().await,

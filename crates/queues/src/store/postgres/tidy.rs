@@ -5,7 +5,7 @@ use super::names::{Queue, queue_columns};
 use super::rows::{micros, time, unsigned};
 use super::write::{COUNTS, SumColumns, Sums};
 use super::{PostgresQueues, Shared};
-use crate::store::Tidied;
+use crate::store::{Round, Tidied};
 use skep_policy::Time;
 use skep_store::StoreError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -114,10 +114,10 @@ const QUEUE_SUMS: &str = "DELETE FROM skep_queue_counts WHERE queue = $1";
 const QUEUE: &str = "DELETE FROM skep_queues WHERE id = $1 AND deleted";
 
 impl PostgresQueues {
-    /// One bounded round of removing what is too old or deleted: about `limit` rows of each kind.
-    pub async fn tidy(&self, limit: u32) -> Result<Tidied, StoreError> {
+    /// One bounded round of removing what is too old or deleted: about so many rows of each kind.
+    pub async fn tidy(&self, round: impl Into<Round>) -> Result<Tidied, StoreError> {
         let shared = &*self.shared;
-        let limit = i64::from(limit.max(1));
+        let limit = i64::from(round.into().rows.max(1));
         let mut tries = 0;
         loop {
             let mut link = shared.links.link().await?;

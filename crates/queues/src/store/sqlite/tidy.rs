@@ -10,13 +10,13 @@ use super::rows::{self, GroupRow, LaneRow, QueueRow};
 use super::segments::{RUNS, run_of};
 use super::work::Work;
 use crate::ids::{GroupId, PartitionId, QueueId};
-use crate::store::Tidied;
+use crate::store::{Round, Tidied};
 use rusqlite::{Connection, OptionalExtension};
 use skep_policy::Time;
 use skep_policy::queues::Run;
 use skep_store::StoreError;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Partitions that one look is for; it is beside the writer.
 const LOOKED_AT: u32 = 500;
@@ -42,9 +42,10 @@ struct Old {
 }
 
 impl SqliteQueues {
-    /// One round, of about `limit` rows.
-    pub async fn tidy(&self, limit: u32) -> Result<Tidied, StoreError> {
-        let limit = limit.max(1);
+    /// One round, of about so many rows.
+    pub async fn tidy(&self, round: impl Into<Round>) -> Result<Tidied, StoreError> {
+        let Round { rows, hold } = round.into();
+        let limit = rows.max(1);
         let from = *self.tidied.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
         let look = move |db: &Connection| Ok::<_, StoreError>(look(db, from, now, limit)?);
@@ -52,18 +53,20 @@ impl SqliteQueues {
         let next = old.next;
         let remove = move |work: &mut Work<'_>| {
             let mut tidied = Tidied::default();
-            let mut left = limit;
+            let mut budget = Budget { rows: limit, began: Instant::now(), hold };
             for (queue, partition) in old.partitions {
-                if left == 0 {
+                remove_old(work, queue, partition, &mut budget, &mut tidied)?;
+                if budget.is_spent() {
+                    tidied.more = true;
                     break;
                 }
-                remove_old(work, queue, partition, &mut left, &mut tidied)?;
             }
-            tidied.more = left == 0 || old.next.is_some();
+            tidied.more |= old.next.is_some();
             forget_husks(work, limit, &mut tidied)?;
             forget_grants(work, limit, &mut tidied)?;
             forget_groups(work, limit, &mut tidied)?;
             forget_queues(work, limit, &mut tidied)?;
+            tidied.held = budget.began.elapsed();
             Ok(tidied)
         };
         let tidied = self.write(remove).await?.0;
@@ -192,16 +195,29 @@ fn old_runs(
     Ok(old)
 }
 
+/// What a round may still remove.
+struct Budget {
+    rows: u32,
+    began: Instant,
+    hold: Duration,
+}
+
+impl Budget {
+    fn is_spent(&self) -> bool {
+        self.rows == 0 || self.began.elapsed() >= self.hold
+    }
+}
+
 fn remove_old(
     work: &mut Work<'_>,
     queue: QueueId,
     partition: PartitionId,
-    left: &mut u32,
+    budget: &mut Budget,
     tidied: &mut Tidied,
 ) -> rusqlite::Result<()> {
     let Some(row) = work.queue(queue)? else { return Ok(()) };
     let groups = rows::groups_of(work.db, queue)?;
-    let runs = old_runs(work.db, &row, &groups, partition, work.now, *left as usize)?;
+    let runs = old_runs(work.db, &row, &groups, partition, work.now, budget.rows as usize)?;
     let window = row.info.options.dedup_window();
     let mut messages = 0;
     for run in &runs {
@@ -216,12 +232,16 @@ fn remove_old(
         let sql = "DELETE FROM skep_queue_segments WHERE partition = ?1 AND first = ?2";
         work.db.prepare_cached(sql)?.execute(key)?;
         messages += u64::from(run.count);
+        budget.rows = budget.rows.saturating_sub(1);
         tidied.late = tidied.late.max(lateness(&row, run, work.now));
+        // One at least goes in every round, however slow the disk is.
+        if budget.is_spent() {
+            break;
+        }
     }
     if messages > 0 {
         work.change_queue(queue, |row| row.removed += messages);
     }
-    *left -= u32::try_from(runs.len()).unwrap_or(*left).min(*left);
     tidied.messages += messages;
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! What is removed for its age, and what is kept.
 
 use super::kit::{Kit, item, of_partition, want};
+use crate::store::Round;
 use skep_policy::queues::Verdict;
+use std::time::Duration;
 
 async fn tidy(kit: &Kit) -> (u64, u64) {
     let (mut messages, mut rows) = (0, 0);
@@ -50,6 +52,28 @@ async fn completed_retention_keeps_what_the_slowest_group_has_not_settled() {
     assert_eq!(kit.take(of_p("late", 4, 9)).await, ["c"], "the others are gone");
     assert_eq!(tidy(&kit).await, (0, 2), "the husks");
     assert!(!kit.push("q", "p", &["a"]).await[0].duplicate);
+}
+
+#[tokio::test]
+async fn a_round_without_time_removes_one_row_and_the_next_goes_on() {
+    let kit = Kit::new().await;
+    kit.configure("q", |options| {
+        options.retention_enabled = true;
+        options.retention_seconds = 60;
+    })
+    .await;
+    for id in ["a", "b", "c"] {
+        kit.push("q", "p", &[id]).await;
+    }
+    kit.push("q", "other", &["d"]).await;
+    kit.pass(61);
+    let short = Round { rows: 100, hold: Duration::ZERO };
+    for left in [3, 2, 1, 0] {
+        let done = kit.queues.tidy(short).await.unwrap();
+        assert_eq!((done.messages, done.more), (1, true), "{left} are left");
+    }
+    let last = kit.queues.tidy(short).await.unwrap();
+    assert_eq!((last.messages, last.more), (0, false));
 }
 
 #[tokio::test]
