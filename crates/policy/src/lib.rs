@@ -33,6 +33,7 @@
 pub mod backoff;
 pub mod breaker;
 mod chance;
+pub mod cluster;
 mod id;
 pub mod ownership;
 pub mod polls;

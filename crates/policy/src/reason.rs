@@ -71,6 +71,14 @@ impl Reason {
         self
     }
 
+    /// The ratio of this name, if the rule looked at one.
+    pub fn ratio(&self, name: &str) -> Option<f64> {
+        self.numbers.iter().find_map(|(known, number)| match number {
+            Number::Ratio(ratio) if *known == name => Some(*ratio),
+            _ => None,
+        })
+    }
+
     /// The decision that this reason explains.
     pub fn choose<T>(self, chosen: T) -> Decision<T> {
         Decision { chosen, reason: self }

@@ -14,6 +14,7 @@
 //! ```
 
 mod agenda;
+pub mod cluster;
 pub mod polls;
 pub mod pools;
 pub mod sessions;

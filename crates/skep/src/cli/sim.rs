@@ -1,5 +1,6 @@
 //! `skep sim`: what happens under loads and faults, on a virtual clock.
 
+mod cluster;
 mod sessions;
 
 use super::output::{self, Output};
@@ -19,6 +20,8 @@ pub enum SimVerb {
     Polls(PollsArgs),
     /// Sessions on workers that wear out: who waits, who is out, and everything going wrong
     Sessions(sessions::SessionsArgs),
+    /// Nodes of a cluster that share requests: who serves what, with old news and faults
+    Cluster(cluster::ClusterArgs),
 }
 
 const POOLS_EXAMPLES: &str = "\
@@ -100,6 +103,7 @@ pub fn run(verb: &SimVerb, output: Output) -> Result<Exit, CliError> {
         }
         SimVerb::Polls(arguments) => simulate_polls(arguments, output)?,
         SimVerb::Sessions(arguments) => sessions::simulate(arguments, output)?,
+        SimVerb::Cluster(arguments) => cluster::simulate(arguments, output)?,
     };
     if output == Output::Json {
         output::json(&report);
