@@ -19,6 +19,19 @@ impl Clock for BootClock {
     }
 }
 
+/// Time since 1970, as this machine believes: for what several machines must understand alike. It
+/// jumps, so whoever uses it bears that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Time {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let nanos = since.map_or(0, |since| since.as_nanos());
+        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
 /// Milliseconds since 1970, as this machine believes: for schedules, for people, and for what is
 /// kept. Never for deciding who may do something, because it jumps.
 pub fn wall_ms() -> i64 {

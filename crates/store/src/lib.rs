@@ -50,7 +50,7 @@ mod stores;
 mod tls;
 mod url;
 
-pub use clock::{BootClock, wall_ms};
+pub use clock::{BootClock, WallClock, wall_ms};
 pub use data_folder::DataFolder;
 pub use error::{Outcome, StoreError};
 pub use health::Health;

@@ -1,0 +1,178 @@
+//! What a node counts about deciding and forwarding.
+
+use crate::forward::PeerNow;
+use crate::metrics::PulseMetrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use skep_policy::breaker::Change;
+use skep_policy::cluster::{Kind, Rule};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Ratio = Gauge<f64, AtomicU64>;
+
+/// What a node counts about its cluster; clones are the same.
+#[derive(Clone, Default)]
+pub struct ClusterMetrics {
+    /// Of heartbeats and wakes.
+    pub pulse: PulseMetrics,
+    decisions: Family<RuleLabels, Counter>,
+    moved: Family<KindLabels, Counter>,
+    breakers: Family<ChangeLabels, Counter>,
+    refused: Family<ReasonLabels, Counter>,
+    forwarded: Family<NodeLabels, Counter>,
+    failed: Family<NodeLabels, Counter>,
+    fell_back: Family<NodeLabels, Counter>,
+    under_way: Family<NodeLabels, Gauge<i64, AtomicI64>>,
+    connections: Family<NodeLabels, Gauge<i64, AtomicI64>>,
+    score: Ratio,
+    imbalance: Ratio,
+    entries: Gauge,
+    handed_over: Counter,
+    /// What was added to the counters of each node so far.
+    added: Arc<Mutex<HashMap<String, [u64; 3]>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabels {
+    rule: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChangeLabels {
+    change: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+}
+
+impl ClusterMetrics {
+    /// Adds them to a node's registry.
+    pub fn register(&self, registry: &mut Registry) {
+        self.pulse.register(registry);
+        let mut add = |name: &str, help: &str, metric: &Family<NodeLabels, Counter>| {
+            registry.register(name, help, metric.clone());
+        };
+        add("skep_cluster_forwarded", "Requests that another node answered", &self.forwarded);
+        add("skep_cluster_forward_failures", "Exchanges without an answer", &self.failed);
+        add(
+            "skep_cluster_fell_back",
+            "Requests meant for another node that were done elsewhere because it failed",
+            &self.fell_back,
+        );
+        registry.register(
+            "skep_cluster_decisions",
+            "Where requests were served, by the rule that decided",
+            self.decisions.clone(),
+        );
+        registry.register("skep_cluster_moves", "Keys that moved, by why", self.moved.clone());
+        registry.register(
+            "skep_cluster_breaker_changes",
+            "What breakers of other nodes did",
+            self.breakers.clone(),
+        );
+        registry.register(
+            "skep_cluster_hops_refused",
+            "Requests whose hop header was not believed, by why",
+            self.refused.clone(),
+        );
+        registry.register(
+            "skep_cluster_forwards_under_way",
+            "Requests on their way to another node",
+            self.under_way.clone(),
+        );
+        registry.register(
+            "skep_cluster_connections_free",
+            "Connections to another node that wait for a request",
+            self.connections.clone(),
+        );
+        registry.register(
+            "skep_cluster_load_score",
+            "How busy this node is, from 0 to 1, smoothed",
+            self.score.clone(),
+        );
+        registry.register(
+            "skep_cluster_imbalance",
+            "How much more the busiest healthy node has to do than the least busy one",
+            self.imbalance.clone(),
+        );
+        registry.register(
+            "skep_cluster_affinity_entries",
+            "Keys that this node has seen lately",
+            self.entries.clone(),
+        );
+        registry.register(
+            "skep_cluster_pops_handed_over",
+            "Pops that waited here and went on at another node when this one stopped",
+            self.handed_over.clone(),
+        );
+    }
+
+    pub(crate) fn decided(&self, rule: Rule) {
+        self.decisions.get_or_create(&RuleLabels { rule: rule.as_str() }).inc();
+    }
+
+    pub(crate) fn moved(&self, kind: Kind) {
+        self.moved.get_or_create(&KindLabels { kind: kind.as_str() }).inc();
+    }
+
+    pub(crate) fn breaker(&self, change: &Change) {
+        let change = match change {
+            Change::Opened { .. } => "opened",
+            Change::HalfOpened => "half-opened",
+            Change::Closed => "closed",
+        };
+        self.breakers.get_or_create(&ChangeLabels { change }).inc();
+    }
+
+    /// A pop that waited here goes on waiting at another node, because this one stops.
+    pub fn handed_over(&self) {
+        self.handed_over.inc();
+    }
+
+    /// A hop header was not believed.
+    pub fn refused_hop(&self, reason: &'static str) {
+        self.refused.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    pub(crate) fn refresh(&self, score: f64, imbalance: f64, entries: u64, peers: &[PeerNow]) {
+        self.score.set(score);
+        self.imbalance.set(imbalance);
+        self.entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        for peer in peers {
+            let node = NodeLabels { node: peer.name.to_string() };
+            let before = added.entry(node.node.clone()).or_default();
+            let counters = [
+                (&self.forwarded, peer.forwarded),
+                (&self.failed, peer.failed),
+                (&self.fell_back, peer.fell_back),
+            ];
+            for ((family, now), before) in counters.into_iter().zip(before) {
+                // A node that left and came back counts from the start again.
+                let more = if now < *before { now } else { now - *before };
+                family.get_or_create(&node).inc_by(more);
+                *before = now;
+            }
+            self.under_way.get_or_create(&node).set(i64::from(peer.in_flight));
+            let free = i64::try_from(peer.free).unwrap_or(i64::MAX);
+            self.connections.get_or_create(&node).set(free);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! One request to another node and its answer, from its place in the count to its evidence.
+
+use super::body::{BodyFault, Sending};
+use super::failed::{Evidence, Failed, FailedKind, Witness};
+use super::link::Link;
+use super::options::{ForwardOptions, Limits};
+use super::peer::{Peer, Target};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use std::error::Error;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// Longer than anything waits; a sum of times must not run over.
+const TOTAL_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// A request on its way. Whatever ends it, dropping included, closes its connection unless it is
+/// free again, gives its place back, and tells the witness.
+pub(super) struct Exchange {
+    peer: Peer,
+    link: Option<Link>,
+    began: Instant,
+    deadline: Instant,
+    options: Arc<ForwardOptions>,
+    witness: Arc<dyn Witness>,
+    evidence: Evidence,
+}
+
+/// A request that got no answer, and the request if nothing of it was used.
+pub(super) type Unanswered = (Failed, Option<Request<Sending>>);
+
+/// What came of asking on one connection.
+enum Asked {
+    Answered(Response<Incoming>),
+    /// Surely not sent; the request is as it was.
+    Untouched(Request<Sending>, String),
+    Failed(Failed),
+}
+
+impl Exchange {
+    /// None if there are as many as may be.
+    pub fn begin(
+        peer: &Peer,
+        limits: Limits,
+        options: &Arc<ForwardOptions>,
+        witness: &Arc<dyn Witness>,
+    ) -> Option<Self> {
+        if !peer.enter(options.forwards_max) {
+            return None;
+        }
+        let began = Instant::now();
+        let total = limits.total.min(TOTAL_MAX);
+        Some(Exchange {
+            peer: peer.clone(),
+            link: None,
+            began,
+            deadline: began + total,
+            options: options.clone(),
+            witness: witness.clone(),
+            evidence: Evidence::Nothing,
+        })
+    }
+
+    /// Counts the hop, given what the other node needed by its own account.
+    pub fn note_hop(&self, served: Duration) {
+        self.peer.note_hop(self.began.elapsed().saturating_sub(served));
+    }
+
+    /// Sends the request; the answer's head.
+    pub async fn ask(
+        &mut self,
+        mut request: Request<Sending>,
+        target: &Target,
+        connect: Duration,
+    ) -> Result<Response<Incoming>, Box<Unanswered>> {
+        loop {
+            let (link, reused) = match self.peer.take(self.options.idle_limit) {
+                Some(link) => (link, true),
+                None => match self.connect(target, connect).await {
+                    Ok(link) => (link, false),
+                    Err(failed) => return Err(Box::new((self.fail(failed), Some(request)))),
+                },
+            };
+            self.link = Some(link);
+            match self.ask_on_link(request).await {
+                Asked::Answered(response) => {
+                    self.evidence = Evidence::of_status(response.status());
+                    self.peer.note_answer();
+                    return Ok(response);
+                }
+                // A free connection that had just been closed says nothing; there is another.
+                Asked::Untouched(unused, _) if reused => request = unused,
+                Asked::Untouched(unused, why) => {
+                    let failed = Failed::new(FailedKind::NotSent, why);
+                    return Err(Box::new((self.fail(failed), Some(unused))));
+                }
+                Asked::Failed(failed) => return Err(Box::new((self.fail(failed), None))),
+            }
+        }
+    }
+
+    /// Notes a failure.
+    pub fn fail(&mut self, failed: Failed) -> Failed {
+        self.evidence = failed.evidence();
+        self.link = None;
+        self.peer.note_failure();
+        failed
+    }
+
+    async fn connect(&mut self, target: &Target, limit: Duration) -> Result<Link, Failed> {
+        self.peer.note_connect();
+        let not_sent = |why: String| Failed::new(FailedKind::NotSent, why);
+        let (name, url) = (self.peer.name(), &target.url);
+        let connecting = async {
+            let stream = TcpStream::connect((target.host.as_str(), target.port))
+                .await
+                .map_err(|error| not_sent(format!("node {name} at {url}: {error}")))?;
+            Link::new(stream, target.generation, self.deadline)
+                .await
+                .map_err(|error| not_sent(format!("node {name} at {url}: {error}")))
+        };
+        let limit = limit.min(self.deadline.saturating_duration_since(Instant::now()));
+        tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| {
+            Err(not_sent(format!("node {name} at {url} was not connected within {limit:.1?}")))
+        })
+    }
+
+    async fn ask_on_link(&mut self, request: Request<Sending>) -> Asked {
+        let Exchange { link, deadline, peer, .. } = self;
+        let Some(link) = link else { unreachable!("a connection was just taken") };
+        let before = link.written();
+        let mut response = pin!(link.sender.try_send_request(request));
+        let answered = poll_fn(|cx| {
+            let looked = link.poll(cx, |link, quiet| match response.as_mut().poll(quiet) {
+                Poll::Ready(answered) => Poll::Ready(Some(answered)),
+                Poll::Pending if link.is_over() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            });
+            if looked.is_ready() {
+                return looked;
+            }
+            ready!(link.poll_deadline(cx, *deadline));
+            Poll::Ready(None)
+        })
+        .await;
+        let sent = link.written() != before;
+        let name = peer.name();
+        match answered {
+            Some(Ok(response)) => Asked::Answered(response),
+            Some(Err(mut error)) => match error.take_message() {
+                Some(request) => Asked::Untouched(request, error.into_error().to_string()),
+                None => Asked::Failed(failed(name.as_str(), &error.into_error(), sent)),
+            },
+            None if link.is_over() => {
+                let failed = match link.take_error() {
+                    Some(error) => failed(name.as_str(), &error, sent),
+                    None => Failed::new(lost(sent), format!("node {name} closed the connection")),
+                };
+                Asked::Failed(failed)
+            }
+            None => {
+                let kind = if sent { FailedKind::Deadline } else { FailedKind::NotSent };
+                Asked::Failed(Failed::new(kind, format!("node {name} did not answer in time")))
+            }
+        }
+    }
+
+    /// Looks for something that comes on the connection.
+    pub fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut look: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        match &mut self.link {
+            Some(link) => link.poll(cx, |_, quiet| look(quiet)),
+            None => look(cx),
+        }
+    }
+
+    /// Ready when the time is up.
+    pub fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.link {
+            Some(link) => link.poll_deadline(cx, self.deadline),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// The answer is over; the connection is free.
+    pub fn complete(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.peer.put(link, &self.options);
+        }
+    }
+
+    /// The answer is of no use, which is not the other node's fault.
+    pub fn give_up(&mut self) {
+        self.link = None;
+    }
+
+    /// The other node broke off.
+    pub fn condemn(&mut self) {
+        self.evidence = Evidence::Bad;
+        self.link = None;
+        self.peer.note_failure();
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.peer.leave();
+        self.witness.saw(self.peer.name().as_str(), self.evidence, self.began.elapsed());
+    }
+}
+
+const fn lost(sent: bool) -> FailedKind {
+    if sent { FailedKind::AnswerLost } else { FailedKind::NotSent }
+}
+
+fn failed(name: &str, error: &hyper::Error, sent: bool) -> Failed {
+    if let Some(fault) = error.source().and_then(|source| source.downcast_ref::<BodyFault>()) {
+        let kind = match fault {
+            BodyFault::TooLarge(_) => FailedKind::TooLarge,
+            BodyFault::Client(_) => FailedKind::ClientGone,
+        };
+        return Failed::new(kind, fault.to_string());
+    }
+    let because = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    Failed::new(lost(sent), format!("node {name}: {error}{because}"))
+}
