@@ -17,7 +17,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("skep-sim", &["skep-policy", "skep-pools"]),
     ("skep-supervisor", &["skep-policy"]),
     ("xtask", &["skep-testkit"]),
-    ("skep-benches", &["skep", "skep-policy", "skep-sessions", "skep-store", "skep-testkit"]),
+    (
+        "skep-benches",
+        &["skep", "skep-cluster", "skep-policy", "skep-sessions", "skep-store", "skep-testkit"],
+    ),
 ];
 const DOING_MAY_USE: &[&str] = &["skep-policy", "skep-store", "skep-pools", "skep-nodes"];
 const WIRING_MAY_NOT_USE: &[&str] = &["skep-testkit", "skep-benches", "xtask"];

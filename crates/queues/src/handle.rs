@@ -5,7 +5,7 @@ use crate::cipher::Cipher;
 use crate::counting::{self, Counting, Unwritten};
 use crate::desk::Desk;
 use crate::error::QueueError;
-use crate::ids::PartitionId;
+use crate::ids::{PartitionId, tagged};
 use crate::inbox::Inbox;
 use crate::local::{Local, LocalBuffer};
 use crate::metrics::{QueuesMetrics, StoreWork};
@@ -41,6 +41,7 @@ struct Shared {
     parking: Arc<Parking>,
     metrics: QueuesMetrics,
     parked_max: usize,
+    lease_tag: u16,
 }
 
 /// A message that somebody pushes.
@@ -153,8 +154,15 @@ impl Queues {
         let inbox = Inbox::new(store.clone(), parking.clone(), metrics.clone(), options);
         let desk = Arc::new(Desk::new(store, Arc::new(inbox), cipher));
         let local = Local::open(desk.clone(), buffer).await?;
-        let (paused, parked_max) = (AtomicBool::new(false), options.parked_max);
-        let shared = Shared { desk, local, paused, parking, metrics, parked_max };
+        let shared = Shared {
+            desk,
+            local,
+            paused: AtomicBool::new(false),
+            parking,
+            metrics,
+            parked_max: options.parked_max,
+            lease_tag: options.lease_tag,
+        };
         Ok(Queues { shared: Arc::new(shared) })
     }
 
@@ -415,6 +423,17 @@ impl Queues {
         self.shared.parking.wake_all(queue);
     }
 
+    /// Tells every queue that something came to by this process, so that other processes can be
+    /// told. It must not wait.
+    pub fn on_wake(&self, told: impl Fn(&str) + Send + Sync + 'static) {
+        self.shared.desk.inbox.on_wake(Arc::new(told));
+    }
+
+    /// How many pops wait.
+    pub fn parked(&self) -> usize {
+        self.shared.parking.count()
+    }
+
     /// What the store has to do.
     pub fn work(&self) -> StoreWork {
         let (waiting_requests, waiting_bytes) = self.shared.desk.inbox.depth();
@@ -435,7 +454,7 @@ impl Queues {
     }
 
     async fn claim(&self, pop: &Pop, start: Option<Start>) -> Result<Popped, QueueError> {
-        let lease = LeaseId(Uuid::now_v7().as_u128());
+        let lease = LeaseId(tagged(Uuid::now_v7(), self.shared.lease_tag).as_u128());
         let job = ClaimJob {
             target: pop.target.clone(),
             group: pop.group.clone(),

@@ -48,6 +48,16 @@ impl PartitionId {
     }
 }
 
+/// The mark of whoever gave out this lease: see [`crate::QueuesOptions::lease_tag`].
+pub fn lease_tag(lease: Uuid) -> u16 {
+    lease.as_u128() as u16
+}
+
+/// The id with this mark, which takes the place of some of its random bits.
+pub(crate) fn tagged(id: Uuid, tag: u16) -> Uuid {
+    Uuid::from_u128((id.as_u128() & !u128::from(u16::MAX)) | u128::from(tag))
+}
+
 /// The number in the lower half, its check in the upper one; version 8 is for what one likes.
 fn wrap(number: i64, seed: u64) -> Uuid {
     let low = u64::try_from(number).unwrap_or(0) & LOW_BITS;

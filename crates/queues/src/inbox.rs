@@ -12,10 +12,10 @@
 use crate::metrics::QueuesMetrics;
 use crate::options::QueuesOptions;
 use crate::parking::Parking;
-use crate::store::{Answer, Job, QueueStore, WorkError};
+use crate::store::{Answer, Job, QueueStore, Wake, WorkError};
 use skep_store::StoreError;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
@@ -32,7 +32,12 @@ pub(crate) struct Inbox {
     jobs_max: usize,
     bytes_max: usize,
     waiting: Mutex<Waiting>,
+    /// Those who tell other processes what came.
+    others: RwLock<Vec<Arc<OnWake>>>,
 }
+
+/// Hears the name of a queue that something came to.
+pub(crate) type OnWake = dyn Fn(&str) + Send + Sync;
 
 #[derive(Default)]
 struct Waiting {
@@ -56,6 +61,23 @@ impl Inbox {
             jobs_max: options.waiting_max,
             bytes_max: options.waiting_bytes_max,
             waiting: Mutex::default(),
+            others: RwLock::default(),
+        }
+    }
+
+    /// From now on `told` hears what comes.
+    pub(crate) fn on_wake(&self, told: Arc<OnWake>) {
+        self.others.write().unwrap_or_else(PoisonError::into_inner).push(told);
+    }
+
+    fn tell_others(&self, wakes: &[Wake]) {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        if others.is_empty() {
+            return;
+        }
+        let mut last = None;
+        for wake in wakes.iter().filter(|wake| last.replace(&wake.queue) != Some(&wake.queue)) {
+            others.iter().for_each(|told| told(&wake.queue));
         }
     }
 
@@ -152,6 +174,7 @@ impl Runner {
             for wake in &wakes {
                 self.inbox.parking.wake(wake);
             }
+            self.inbox.tell_others(&wakes);
         }
     }
 }

@@ -34,6 +34,7 @@ pub mod tally;
 
 pub use error::QueueError;
 pub use handle::{NewItem, Operation, OperationDone, Pop, Popped, PushStatus, PushedItem, Queues};
+pub use ids::lease_tag;
 pub use keeper::Kept;
 pub use local::LocalBuffer;
 pub use metrics::{QueuesMetrics, StoreWork};

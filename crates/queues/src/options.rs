@@ -147,6 +147,9 @@ pub struct QueuesOptions {
     pub cache_bytes: usize,
     /// Bytes of memory for transaction ids that may come again: about 20,000 messages a MiB.
     pub dedup_bytes: usize,
+    /// What the leases of this process have in them, so that others can see whose they are: see
+    /// [`lease_tag`](crate::lease_tag).
+    pub lease_tag: u16,
 }
 
 impl Default for QueuesOptions {
@@ -157,6 +160,7 @@ impl Default for QueuesOptions {
             parked_max: 20_000,
             cache_bytes: 32 << 20,
             dedup_bytes: 64 << 20,
+            lease_tag: 0,
         }
     }
 }

@@ -34,6 +34,7 @@
 pub mod access;
 pub mod bench;
 pub mod cli;
+pub mod cluster;
 pub mod fleet;
 pub mod http;
 pub mod logging;

@@ -9,6 +9,7 @@ mod capacity;
 mod cells;
 mod chaos;
 mod client;
+mod cluster;
 mod completions;
 mod config;
 mod dlq;
@@ -40,6 +41,7 @@ mod signals;
 mod sim;
 mod status;
 mod traces;
+mod watch;
 mod worker;
 mod workers;
 
@@ -151,6 +153,9 @@ pub enum Verb {
     Sessions(sessions::SessionsArgs),
     /// Show how much room for sessions there is
     Capacity(capacity::CapacityArgs),
+    /// Look at the nodes as one: how they are loaded, where requests go and why, and drain them
+    #[command(subcommand)]
+    Cluster(cluster::ClusterVerb),
     /// Show the nodes and what each owns
     Nodes(nodes::NodesArgs),
     /// Show the requests that were answered, and change what a running node logs
@@ -212,6 +217,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Workers(arguments) => workers::run(&arguments, output),
         Verb::Sessions(arguments) => sessions::run(&arguments, output),
         Verb::Capacity(arguments) => capacity::run(&arguments, output),
+        Verb::Cluster(verb) => cluster::run(&verb, output),
         Verb::Nodes(arguments) => nodes::run(&arguments, output),
         Verb::Log(arguments) => log::run(&arguments, output),
         Verb::Explain(arguments) => explain::run(&arguments, output),

@@ -2,13 +2,12 @@
 
 use super::client::{NodeArgs, encode};
 use super::output::{self, Output, span, text, when};
+use super::watch::every_second;
 use super::{CliError, Exit, small_runtime};
 use crate::http::{LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::Value;
-use std::io::IsTerminal;
-use std::time::Duration;
 
 /// What to do with the pools.
 #[derive(Subcommand)]
@@ -294,26 +293,11 @@ fn print_stuck(stuck: &[Value]) {
 }
 
 async fn watch(arguments: &WatchArgs, output: Output) -> Result<Exit, CliError> {
-    let mut ticks = tokio::time::interval(Duration::from_secs(1));
-    let mut left = arguments.count;
-    let terminal = std::io::stdout().is_terminal();
-    loop {
-        ticks.tick().await;
+    let ask = async || {
         let answer: PoolsAnswer = arguments.node.get("/metrics/pools").await?;
-        match output {
-            Output::Json => output::line(&Value::from(answer.pools).to_string()),
-            Output::Table => {
-                if terminal {
-                    output::line("\x1b[2J\x1b[H");
-                }
-                print_pools(&answer.pools);
-            }
-        }
-        left = left.map(|left| left - 1);
-        if left == Some(0) || !output::is_complete() {
-            return Ok(Exit::Ok);
-        }
-    }
+        Ok(answer.pools)
+    };
+    every_second(arguments.count, output, true, ask, |pools| print_pools(pools)).await
 }
 
 async fn dead(verb: &DeadVerb, output: Output) -> Result<Exit, CliError> {

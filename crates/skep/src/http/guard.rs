@@ -1,18 +1,22 @@
 //! Around every request: who asks and whether they may, its id, its limits, its line in the log.
 
 use super::problem::{self, Code, Problem};
+use super::relay::SERVED_BY;
 use super::routes::POP_WAIT_MAX;
 use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex, redact};
-use crate::node::{Shared, panic_message};
+use crate::node::{Shared, State as NodeState, panic_message};
 use crate::settings::{ByteSize, Value};
 use crate::work::{AccessEntry, PATH_BYTES_MAX};
 use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use axum::http::{
+    Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header,
+};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
+use skep_cluster::forward::HOP;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -123,12 +127,14 @@ pub async fn guard(
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let address = peer(request.extensions());
     let need = needs.of(&method, route);
+    let believed = take_hop(&shared, &mut request, address);
 
     let body_max = match need {
         Need::Nothing => PUBLIC_BODY_BYTES_MAX,
         Need::Scope(_) | Need::Either(..) => shared.settings.api.body_max.0,
     };
-    let admitted = check_length(body_max, request.headers())
+    let admitted = believed
+        .and_then(|()| check_length(body_max, request.headers()))
         .and_then(|()| admit(&shared, need, &request, address));
     let kept = shared.work.access_log.as_ref().filter(|_| is_kept(route));
     let actor = match &admitted {
@@ -190,7 +196,36 @@ pub async fn guard(
         }
     }
     add_headers(&mut response, &id);
+    let served_by = response.headers_mut().entry(SERVED_BY);
+    served_by.or_insert_with(|| shared.name_header.clone());
+    let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if !upgraded && *shared.state.borrow() == NodeState::Draining {
+        // Whoever asks next asks another node.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
+}
+
+/// Believes or refuses what a request says about the node that forwarded it.
+fn take_hop(shared: &Shared, request: &mut Request, address: IpAddr) -> Result<(), Problem> {
+    let Some(cluster) = shared.cluster.get() else { return Ok(()) };
+    if !request.headers().contains_key(HOP) {
+        return Ok(());
+    }
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    match cluster.hops().take(request.headers_mut(), address, &method, path) {
+        Ok(None) => Ok(()),
+        Ok(Some(hop)) => {
+            request.extensions_mut().insert(hop);
+            Ok(())
+        }
+        Err(forged) => {
+            shared.cluster.metrics.refused_hop(forged.as_str());
+            let detail = format!("the header {HOP} is not believed: {forged}");
+            Err(Problem::new(&problem::E_HOP, detail))
+        }
+    }
 }
 
 /// What a request's head says for the access log, taken before the route has the request.

@@ -1,7 +1,8 @@
 //! The node's port: dashboard, health, metrics, API.
 //!
 //! ```text
-//!   connection ─► server (limits, TLS, drain) ─► guard (id, who, scope, time, log) ─► routes
+//!   connection ─► server (limits, TLS, drain) ─► guard (id, who, scope, time, log)
+//!     ─► relay (here, or on another node) ─► routes
 //! ```
 //!
 //! A capability adds a file to `routes` whose handlers are described for OpenAPI, with the scope
@@ -12,6 +13,7 @@ mod certificate;
 mod extract;
 mod guard;
 mod problem;
+mod relay;
 mod routes;
 mod server;
 mod traffic;
@@ -78,6 +80,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(body_max))
+        .layer(middleware::from_fn_with_state(shared.clone(), relay::relay))
         .layer(guarded)
         .layer(CompressionLayer::new().compress_when(compress_when()));
     match cors {

@@ -36,6 +36,7 @@ macro_rules! codes {
 }
 
 codes! {
+    E_ANSWER_LOST 502 "The answer of another node was lost";
     E_BODY_INVALID 400 "The body cannot be read";
     E_BODY_TOO_LARGE 413 "The body is too large";
     E_BODY_TYPE 415 "The body is not JSON";
@@ -44,6 +45,7 @@ codes! {
     E_CROSS_SITE 403 "The request comes from another site";
     E_CSRF 403 "The page's token is missing or wrong";
     E_DEAD_LETTER_UNKNOWN 404 "There is no such dead letter of a queue";
+    E_DRAINING 503 "The node is about to stop";
     E_ENCODING_UNSUPPORTED 501 "The body's encoding is not known";
     E_ENCRYPTION_KEY 503 "The node does not have the key of the queue";
     E_ENDPOINTS_MAX 409 "There are as many endpoints as there may be";
@@ -59,6 +61,8 @@ codes! {
     E_HANDSHAKE_VERSION 426 "Another version of WebSocket is needed";
     E_HEAD_TOO_LARGE 431 "The head of the request is too large";
     E_HEAD_TOO_SLOW 408 "The head of the request took too long";
+    E_HOP 403 "The request was not forwarded by a node of this cluster";
+    E_HOP_AT_WORK 503 "The same request is still at work";
     E_HOST 403 "The Host header names another machine";
     E_IMPORT_INVALID 400 "Lines of the import are wrong";
     E_INTERNAL 500 "A bug in Skep";
@@ -77,6 +81,9 @@ codes! {
     E_MESSAGE_UNKNOWN 404 "There is no such message";
     E_METHOD 405 "The path does not have this method";
     E_METHOD_UNSUPPORTED 501 "The method is not known here";
+    E_NODE_AWAY 503 "The node cannot be reached";
+    E_NODE_LAST 409 "No other node could take over";
+    E_NODE_UNKNOWN 404 "There is no such node";
     E_NOT_FOUND 404 "There is nothing at this path";
     E_NOT_SUPPORTED 501 "This is not in this version";
     E_NO_ROUTE 404 "No route takes the request";

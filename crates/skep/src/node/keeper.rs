@@ -64,14 +64,17 @@ impl StoreKeeper {
             }
         }
         self.check_exposure()?;
-        self.shared.queues.join(&self.shared.settings, &self.shared.stores).await?;
+        let Shared { name, settings, stores, queues, cluster, .. } = &*self.shared;
+        queues.join(name.as_str(), settings, stores).await?;
+        cluster.join(&self.shared).await?;
         self.join_fleet().await
     }
 
     async fn join_fleet(&self) -> anyhow::Result<()> {
         let Shared { name, settings, stores, address, .. } = &*self.shared;
+        let cluster = self.shared.cluster.info(&settings.cluster);
         let info = serde_json::json!({
-            "api": address.to_string(), "version": env!("CARGO_PKG_VERSION"),
+            "api": address.to_string(), "version": env!("CARGO_PKG_VERSION"), "cluster": cluster,
         });
         let (metrics, clock) = (&self.shared.fleet_metrics, self.shared.clock.clone());
         let publish = self.shared.queues.get().cloned().map(PollResults::to);

@@ -1,5 +1,6 @@
 //! What a node counts about itself, in a registry of its own.
 
+use crate::cluster::ClusterPlace;
 use crate::fleet::FleetMetrics;
 use crate::http::Traffic;
 use crate::queues::NodeQueues;
@@ -34,7 +35,7 @@ impl Metrics {
         work: &Arc<Work>,
         fleet: &FleetMetrics,
         routes: &Arc<NodeRoutes>,
-        queues: &NodeQueues,
+        (queues, cluster): (&NodeQueues, &ClusterPlace),
     ) -> Self {
         let mut registry = Registry::default();
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -70,6 +71,7 @@ impl Metrics {
         fleet.gateway.register(&mut registry);
         registry.register_collector(Box::new(RouteCollector(routes.clone())));
         queues.metrics().register(&mut registry);
+        cluster.metrics.register(&mut registry);
         Metrics {
             registry,
             uptime,

@@ -10,6 +10,7 @@ pub use metrics::{Metrics, ProcessNow, process_now};
 pub use services::{Cause, Failure, Services, panic_message};
 
 use crate::access::Access;
+use crate::cluster::ClusterPlace;
 use crate::fleet::{self, Fleet, FleetMetrics, NodeDesk};
 use crate::http::{Certificate, CertificateFiles, Point, Traffic};
 use crate::queues::NodeQueues;
@@ -17,6 +18,7 @@ use crate::routes::{NodeFront, NodeRoutes};
 use crate::settings::Settings;
 use crate::work::Work;
 use anyhow::Context;
+use axum::http::HeaderValue;
 use keeper::StoreKeeper;
 use serde::Serialize;
 use skep_gateway::Gateway;
@@ -65,6 +67,8 @@ pub enum State {
 /// What everybody inside a node can look at.
 pub struct Shared {
     pub name: Name,
+    /// The same, as answers have it.
+    pub name_header: HeaderValue,
     pub address: SocketAddr,
     pub settings: Settings,
     pub stores: Stores,
@@ -74,6 +78,7 @@ pub struct Shared {
     pub work: Arc<Work>,
     pub routes: Arc<NodeRoutes>,
     pub queues: NodeQueues,
+    pub cluster: ClusterPlace,
     /// What the port is encrypted with, if it is.
     pub certificate: Option<Arc<Certificate>>,
     /// The last second of the port's life.
@@ -141,6 +146,7 @@ impl Shared {
             fleet.refresh_metrics();
         }
         self.queues.refresh_metrics();
+        self.cluster.refresh_metrics();
         let expires = self.certificate.as_ref().map(|one| one.expires_at_ms());
         self.metrics.render(self.uptime(), &self.stores, expires)
     }
@@ -187,11 +193,21 @@ impl Node {
         let work = Arc::new(Work::start(&settings, &stores, name.as_str(), &state)?);
         let routes = NodeRoutes::start(&settings, name.as_str(), &work, &stores, &state)?;
         let queues = NodeQueues::new(&settings, &stores);
+        let cluster = ClusterPlace::default();
         let fleet_metrics = FleetMetrics::default();
         let shared = Arc::new(Shared {
+            name_header: HeaderValue::from_str(name.as_str())?,
             name,
             address,
-            metrics: Metrics::new(&stores, &traffic, &work, &fleet_metrics, &routes, &queues),
+            metrics: Metrics::new(
+                &stores,
+                &traffic,
+                &work,
+                &fleet_metrics,
+                &routes,
+                (&queues, &cluster),
+            ),
+            cluster,
             fleet: OnceLock::new(),
             fleet_metrics,
             work,
@@ -222,7 +238,8 @@ impl Node {
                 let _ = shared.gateway_tls_address.set(address);
             }
         }
-        let stop = CancellationToken::new();
+        // Whoever drains the node stops it.
+        let stop = shared.cluster.drained.clone();
         let ports = (listener, gateway);
         let ended = tokio::spawn(run(shared.clone(), ports, (set_state, set_point), stop.clone()));
         Ok(Node { shared, stop, ended })
@@ -308,7 +325,10 @@ async fn run(
         services.start("gateway", limit, |stop| fleet::run_gateway(chore, gateway, stop));
     }
     // Started last and stopped first: the others should not wait for what this node owns.
+    let chore = shared.clone();
     services.start("nodes", fleet::LEAVE_LIMIT, |stop| fleet::run_nodes(others, stop));
+    // The others should send nothing more before anything here ends.
+    services.start("cluster", CHORE_STOP_LIMIT, |stop| crate::cluster::run(chore, stop));
     services.run(&stop, || drop(set_state.send_replace(State::Draining))).await
 }
 

@@ -16,7 +16,7 @@ pub use switches::SwitchWatch;
 use crate::settings::{Settings, Subscription};
 use skep_policy::queues::Start;
 use skep_queues::store::QueueStore;
-use skep_queues::{LocalBuffer, Pop, Popped, QueueError, Queues, QueuesMetrics};
+use skep_queues::{LocalBuffer, Pop, Popped, QueueError, Queues, QueuesMetrics, QueuesOptions};
 use skep_store::{Database, MigrateError, Stores};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, MutexGuard, OnceCell, OwnedSemaphorePermit, Semaphore};
@@ -64,9 +64,15 @@ impl NodeQueues {
     }
 
     /// Uses what the stores hold. They must be up to date.
-    pub async fn join(&self, settings: &Settings, stores: &Stores) -> Result<(), MigrateError> {
+    pub async fn join(
+        &self,
+        name: &str,
+        settings: &Settings,
+        stores: &Stores,
+    ) -> Result<(), MigrateError> {
         let open = async || {
-            let options = settings.queues.options();
+            let lease_tag = skep_cluster::lease_tag_of(name);
+            let options = QueuesOptions { lease_tag, ..settings.queues.options() };
             let store = QueueStore::open(stores.database(), &options).await?;
             // The embedded database is never away.
             let may_be_away = matches!(stores.database(), Database::Postgres(_));

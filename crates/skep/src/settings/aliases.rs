@@ -92,6 +92,27 @@ pub const ALIASES: &[&[Alias]] = &[
             ..alias("DEFAULT_SUBSCRIPTION_MODE", "queues.default_subscription")
         },
     ],
+    &[
+        alias("QUEEN_COORDINATOR_ENABLED", "cluster.forwarding"),
+        alias("QUEEN_COORDINATOR_FORWARD_THRESHOLD", "cluster.forward_threshold"),
+        Alias {
+            convert: milliseconds,
+            ..alias("QUEEN_COORDINATOR_TIMEOUT_MS", "cluster.forward_timeout")
+        },
+        Alias { convert: milliseconds, ..alias("QUEEN_AFFINITY_TTL_MS", "cluster.affinity_ttl") },
+        alias("QUEEN_AFFINITY_MIGRATE_THRESHOLD", "cluster.affinity_migrate_threshold"),
+        alias("QUEEN_AFFINITY_BREAK_THRESHOLD", "cluster.affinity_break_threshold"),
+        alias("QUEEN_AFFINITY_MIGRATE_MIN_IMPROVEMENT", "cluster.affinity_migrate_min_improvement"),
+        alias("QUEEN_QUEUE_AFFINITY_THRESHOLD", "cluster.queue_affinity_threshold"),
+        alias("QUEEN_UDP_PEERS", "cluster.peers"),
+        alias("QUEEN_UDP_NOTIFY_PORT", "cluster.port"),
+        alias("QUEEN_SYNC_SECRET", "cluster.secret"),
+        Alias { convert: milliseconds, ..alias("QUEEN_SYNC_HEARTBEAT_MS", "cluster.heartbeat") },
+        Alias {
+            convert: milliseconds,
+            ..alias("QUEEN_SYNC_DEAD_THRESHOLD_MS", "cluster.dead_after")
+        },
+    ],
 ];
 
 /// All of them, one after the other.
@@ -101,8 +122,17 @@ pub fn aliases() -> impl Iterator<Item = &'static Alias> {
 
 /// A bare number is in seconds.
 fn seconds(text: &str) -> String {
+    with_unit(text, "s")
+}
+
+/// A bare number is in milliseconds.
+fn milliseconds(text: &str) -> String {
+    with_unit(text, "ms")
+}
+
+fn with_unit(text: &str, unit: &str) -> String {
     let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if bare { format!("{text}s") } else { text.to_owned() }
+    if bare { format!("{text}{unit}") } else { text.to_owned() }
 }
 
 /// Nothing is everything, as it is there.

@@ -9,6 +9,7 @@
 //! with `SKEP_TEST_BLESS=1`, which brings the table in `docs/configuration.md` up to date.
 
 mod aliases;
+mod cluster;
 mod fleet;
 mod layers;
 mod pools;
@@ -20,6 +21,7 @@ mod suggest;
 mod value;
 
 pub use aliases::{Alias, aliases};
+pub use cluster::{ClusterSettings, Host, PeerAddress, Peers, Port};
 pub use fleet::{NodesSettings, PollsSettings};
 pub use layers::{Layers, Origin, Problem, environment_name};
 pub use pools::AllPoolSettings;
@@ -223,6 +225,7 @@ pub struct Settings {
     pub sessions: SessionsSettings,
     pub proxy: ProxySettings,
     pub queues: QueuesSettings,
+    pub cluster: ClusterSettings,
     /// Of the file.
     pub routes: Vec<FileRoute>,
     /// The file, if one was read or would have been.
@@ -250,6 +253,7 @@ impl Settings {
             sessions: SessionsSettings::read(reader),
             proxy: ProxySettings::read(reader),
             queues: QueuesSettings::read(reader),
+            cluster: ClusterSettings::read(reader),
             routes: reader.take_routes(),
             file: reader.layers.file.clone(),
             sqlite: SqliteSettings::read(reader),
@@ -278,6 +282,7 @@ impl Settings {
             SessionsSettings::KEYS,
             ProxySettings::KEYS,
             QueuesSettings::KEYS,
+            ClusterSettings::KEYS,
             SqliteSettings::KEYS,
             PostgresSettings::KEYS,
             RedisSettings::KEYS,
@@ -288,6 +293,7 @@ impl Settings {
 
     fn check_together(&self, reader: &mut Reader) {
         self.nodes.check_together(reader);
+        self.cluster.check_together(reader);
         let sessions = self.sessions.options("");
         for (number, route) in self.routes.iter().enumerate() {
             if let Some(flaw) = policy_flaw(&route.spec, &sessions) {

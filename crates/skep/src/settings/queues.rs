@@ -58,6 +58,7 @@ impl QueuesSettings {
             parked_max: self.parked_max,
             cache_bytes: size(self.cache_size),
             dedup_bytes: size(self.dedup_size),
+            ..QueuesOptions::default()
         }
     }
 

@@ -74,7 +74,15 @@ async fn every_metric_is_in_the_table_of_metrics() {
         let routes = skep::routes::NodeRoutes::start(&settings, "docs", &work, &stores, &ready);
         let routes = routes.expect("starts");
         let queues = skep::queues::NodeQueues::new(&settings, &stores);
-        let metrics = skep::node::Metrics::new(&stores, &traffic, &work, &fleet, &routes, &queues);
+        let cluster = skep::cluster::ClusterPlace::default();
+        let metrics = skep::node::Metrics::new(
+            &stores,
+            &traffic,
+            &work,
+            &fleet,
+            &routes,
+            (&queues, &cluster),
+        );
         // A metric with labels shows once it has a value.
         traffic.count("GET", "/health", 200, std::time::Duration::ZERO);
         texts.push(metrics.render(std::time::Duration::ZERO, &stores, None));

@@ -3,6 +3,7 @@
 
 mod access;
 mod audit;
+mod cluster;
 mod keys;
 mod live;
 mod log;
@@ -66,6 +67,7 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(live::routes())
         .merge(pools::routes())
         .merge(nodes::routes())
+        .merge(cluster::routes())
         .merge(polls::routes())
         .merge(proxy::routes())
         .merge(queues::routes())

@@ -8,6 +8,7 @@ use super::write::Json;
 use super::{group_or_none, queues};
 use crate::http::extract::{Parameters, Segments};
 use crate::http::problem::{self, Problem, ProblemBody};
+use crate::http::relay::Interrupted;
 use crate::node::Shared;
 use answer::answer_of;
 use axum::extract::State;
@@ -194,12 +195,19 @@ async fn pop(shared: &Shared, target: Target, how: &PopHow) -> Result<Response, 
     let pop = how.read(target, shared.queues.default_start())?;
     let (group, auto_ack) = (pop.group.clone(), pop.auto_ack);
     let popped = shared.queues.pop(queues, pop).await?;
+    let interrupted = popped.is_none();
     if popped.as_ref().is_some_and(Popped::is_paused) {
         return Ok(paused());
     }
     match popped.filter(|popped| !popped.claimed().lanes.is_empty()) {
         Some(popped) => answer_of(queues, popped, &group, auto_ack),
-        None => Ok(StatusCode::NO_CONTENT.into_response()),
+        None => {
+            let mut nothing = StatusCode::NO_CONTENT.into_response();
+            if interrupted {
+                nothing.extensions_mut().insert(Interrupted);
+            }
+            Ok(nothing)
+        }
     }
 }
 
