@@ -3,12 +3,17 @@
 //! Each is a program in `src/bin`, run by `cargo xtask bench NAME`. With `--json` it prints one
 //! [`Report`]; it ends with 0 only if the report is ok.
 
+pub mod bodies;
+pub mod http;
 pub mod peers;
 pub mod wrk;
 
 use skep::report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// What may go wrong ends a benchmark.
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Prints the report in the form that was asked for.
 pub fn finish(report: &Report) -> ExitCode {

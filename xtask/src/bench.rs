@@ -6,9 +6,10 @@ use skep_testkit::programs::{NEEDED, PEERS};
 
 /// The benchmarks of the workspace member `benches`, a program each.
 const BENCHMARKS: &[(&str, &str)] = &[
+    ("cluster", "deciding, hops against nginx, wakes across nodes, forwarding on and off, kills"),
     ("edge", "requests a second against nginx, idle connections, the dashboard's weight"),
     ("footprint", "size of the binary, memory of an idle node, start to ready"),
-    ("forward", "what a hop from node to node costs against nginx as the hop"),
+    ("forward", "the forwarder alone against nginx as the hop"),
     ("polls", "calls and Redis time against a key for each endpoint, lateness, handover, failover"),
     ("pools", "worker pools against tokio::spawn and crossbeam with DashMap, isolation, limits"),
     ("queues", "push, pop and ack against a PostgreSQL table and NATS, wake-ups, many partitions"),

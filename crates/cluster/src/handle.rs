@@ -16,6 +16,7 @@ use crate::forward::{
     Outgoing, Peer,
 };
 use crate::ledger::Ledger;
+use crate::membership::State;
 use crate::presence::{ANY_QUEUE, Waiting};
 use crate::pulse::{Ears, Pulse, PulseError, PulseOptions};
 use crate::witness::Breakers;
@@ -30,8 +31,11 @@ use skep_policy::{Clock, Name, SeededChance};
 use skep_pools::Pools;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// A request that fails within this time is sent to the next node as it is.
+const HASTE: Duration = Duration::from_millis(50);
 
 /// A hop header is believed for so long after it was made.
 const HOP_WINDOW: Duration = Duration::from_secs(30);
@@ -228,6 +232,17 @@ impl Cluster {
         Going::to(Arc::clone(&seen), choice, Some(key))
     }
 
+    /// Where a pop goes on that another node has sent back; nothing if it is served here.
+    pub fn place_after(&self, ask: &Ask<'_>, before: &Going) -> Option<Going> {
+        let inner = &*self.0;
+        let (key, seen) = (inner.key_of(ask), inner.seen.load());
+        let name = before.to.name().as_str();
+        let index = seen.view.members().iter().position(|member| &*member.name == name);
+        let avoiding = Avoiding { traffic: &**seen, tried: index.as_slice() };
+        let choice = consumer(&seen.view, key, &avoiding, &mut inner.chance());
+        Going::to(Arc::clone(&seen), choice, Some(key))
+    }
+
     /// Notes that a pop arrived that another node forwarded.
     pub fn arrived(&self, ask: &Ask<'_>) {
         let inner = &*self.0;
@@ -271,7 +286,8 @@ impl Cluster {
         self.0.forwarder.options().body_max
     }
 
-    /// Sends a request where it goes, and does what is to be done if that fails.
+    /// Sends a request where it goes, and does what is to be done if that fails. Whoever has used
+    /// up some of its wait by then comes back, because no other node should wait for all of it.
     pub async fn go(
         &self,
         going: &Going,
@@ -280,13 +296,31 @@ impl Cluster {
         limits: Limits,
     ) -> Journey {
         let inner = &*self.0;
+        let began = Instant::now();
         let next = || {
+            if began.elapsed() > HASTE {
+                return None;
+            }
             let (tried, traffic) = ([going.index], &*going.seen);
             let avoiding = Avoiding { traffic, tried: &tried };
             let choice = consumer(&traffic.view, going.key?, &avoiding, &mut inner.chance());
             traffic.peers.get(choice.place.index())?.clone()
         };
         inner.forwarder.send(&going.to, next, work, request, limits).await
+    }
+
+    /// Resolves soon after the node that a request went to is taken for dead.
+    pub async fn dies(&self, going: &Going) {
+        let (inner, name) = (&*self.0, going.to.name().as_str());
+        let is_dead = |pulse: &Pulse| {
+            let members = pulse.members();
+            let known = members.iter().find(|member| &*member.name == name);
+            known.is_none_or(|member| member.state == State::Dead)
+        };
+        // Very many may wait here, so each looks seldom, instead of all at every heartbeat.
+        while !inner.pulse.get().is_some_and(is_dead) {
+            tokio::time::sleep(inner.options.pulse.dead_after / 2).await;
+        }
     }
 
     /// Asks one node and no other.

@@ -54,7 +54,9 @@ async fn keep(inner: &Inner, pulse: &Pulse) {
 /// What is done once a heartbeat.
 fn tend(inner: &Inner) {
     let now = inner.clock.now();
-    inner.breakers.pass_time(now);
+    let seen = inner.seen.load();
+    let named = |hash| seen.view.members().iter().find(|member| member.hash == hash);
+    inner.breakers.pass_time(now, |hash| named(hash).map(|member| member.name.clone()));
     inner.forwarder.tidy();
     let policy = &inner.options.policy;
     let mut ledger = inner.ledger();
@@ -154,6 +156,9 @@ impl Ears for Listening {
 
     fn changed(&self, change: &Change) {
         let inner = &self.0.0;
+        if let Change::Restarted(name) = change {
+            inner.breakers.forget(name);
+        }
         if let Change::Joined(name) | Change::Returned(name) | Change::Restarted(name) = change {
             let all = inner.ledger().all();
             if let (Some(pulse), false) = (inner.pulse.get(), all.is_empty()) {

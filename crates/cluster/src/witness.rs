@@ -12,16 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-const PLACES: usize = 64;
-
 /// The breakers. Changes run in the critical tier: whoever is gone must be known before the
 /// requests that would go there, however busy the node is.
 pub(crate) struct Breakers {
     myself: Weak<Breakers>,
     circuits: Mutex<Circuits>,
-    /// Who has failed lately, by the hash of the name. Of others a good answer changes nothing and
-    /// is not written down. Nodes that share a place are written down more than they need.
-    trouble: [AtomicBool; PLACES],
+    /// Whether anybody has failed lately. While nobody has, a good answer changes nothing and is
+    /// not written down.
+    trouble: AtomicBool,
     pools: Pools,
     clock: Arc<dyn Clock>,
     changed: Arc<Notify>,
@@ -39,7 +37,7 @@ impl Breakers {
         Arc::new_cyclic(|myself| Breakers {
             myself: myself.clone(),
             circuits: Mutex::default(),
-            trouble: std::array::from_fn(|_| AtomicBool::new(false)),
+            trouble: AtomicBool::new(false),
             pools,
             clock,
             changed,
@@ -53,6 +51,11 @@ impl Breakers {
         self.lock().keep(peers);
     }
 
+    /// A node was started anew: what its last life did says nothing about this one.
+    pub fn forget(&self, node: &str) {
+        self.lock().forget(hash_of(node));
+    }
+
     /// The state of a node's breaker.
     pub fn state(&self, peer: u64) -> State {
         self.lock().state(peer)
@@ -63,30 +66,25 @@ impl Breakers {
         self.lock().admits(peer, 0)
     }
 
-    /// Half opens those whose time has come.
-    pub fn pass_time(&self, now: Time) {
+    /// Half opens those whose time has come. What a node is called is for those who read the log.
+    pub fn pass_time(&self, now: Time, name_of: impl Fn(u64) -> Option<Arc<str>>) {
         let changes = self.lock().pass_time(now);
         for (peer, change) in &changes {
-            self.tell(&format!("#{peer:016x}"), change);
+            self.tell(name_of(*peer).as_deref().unwrap_or("unknown"), change);
         }
     }
 
     fn note(&self, peer: &str, began: Time, outcome: Result<(), Failure>) {
         let mut chance = SeededChance::new(self.chances.fetch_add(1, Ordering::Relaxed));
-        let (now, hash) = (self.clock.now(), hash_of(peer));
+        let now = self.clock.now();
         let mut circuits = self.lock();
-        let change = circuits.note(hash, now, began, outcome, &mut chance);
-        if outcome.is_ok() && circuits.state(hash) == State::Closed {
-            self.trouble(hash).store(false, Ordering::Relaxed);
-        }
+        let change = circuits.note(hash_of(peer), now, began, outcome, &mut chance);
+        // Of all nodes: one that is well again says nothing about the others.
+        self.trouble.store(!circuits.is_calm(), Ordering::Relaxed);
         drop(circuits);
         if let Some(change) = change {
             self.tell(peer, &change);
         }
-    }
-
-    fn trouble(&self, peer: u64) -> &AtomicBool {
-        &self.trouble[peer as usize % PLACES]
     }
 
     fn tell(&self, peer: &str, change: &Decision<Change>) {
@@ -111,16 +109,15 @@ impl Breakers {
 
 impl Witness for Breakers {
     fn saw(&self, peer: &str, evidence: Evidence, took: Duration) {
-        let trouble = self.trouble(hash_of(peer));
         let outcome = match evidence {
-            Evidence::Good if !trouble.load(Ordering::Relaxed) => return,
+            Evidence::Good if !self.trouble.load(Ordering::Relaxed) => return,
             Evidence::Nothing => return,
             Evidence::Good => Ok(()),
             Evidence::Bad => Err(Failure::Bad),
             Evidence::Gone => Err(Failure::Unreachable),
         };
         if outcome.is_err() {
-            trouble.store(true, Ordering::Relaxed);
+            self.trouble.store(true, Ordering::Relaxed);
         }
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let began = Time::from_nanos(self.clock.now().as_nanos().saturating_sub(took));

@@ -128,6 +128,11 @@ impl Breaker {
         }
     }
 
+    /// Whether it is closed, and nothing has failed since the last good answer.
+    pub const fn is_calm(&self) -> bool {
+        matches!(self.state, State::Closed) && self.failed_in_a_row == 0
+    }
+
     /// Who may pass.
     pub const fn state(&self) -> State {
         self.state

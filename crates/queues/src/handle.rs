@@ -288,6 +288,7 @@ impl Queues {
             let popped = self.claim(pop, start).await?;
             let claimed = popped.claimed();
             if !claimed.lanes.is_empty() {
+                place.found();
                 return Ok(popped);
             }
             if claimed.nothing == Some(Nothing::NoQueue) {
@@ -417,8 +418,14 @@ impl Queues {
         self.shared.desk.soon.notify_one();
     }
 
-    /// Lets everybody look who waits for something in this queue, or anybody: something may have
-    /// come by another node.
+    /// Something came to this queue by another node: lets those look who wait for it, as many as
+    /// find something.
+    pub fn hint(&self, queue: &str) {
+        self.shared.parking.hint(queue);
+    }
+
+    /// Lets everybody look who waits for something in this queue, or anybody: nobody knows what
+    /// came.
     pub fn wake(&self, queue: Option<&str>) {
         self.shared.parking.wake_all(queue);
     }

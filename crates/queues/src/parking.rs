@@ -3,12 +3,19 @@
 //! Whoever waits stands in a row for what it wants (a queue, a partition, a namespace) and its
 //! group, and does nothing. A push wakes one of each group, because one partition can be handed to
 //! one consumer only; whoever was woken and leaves passes it on to the next.
+//!
+//! What came by another node is only a hint: of how much there is it says nothing. So one of each
+//! row looks, and each that finds something lets two more look. A single message costs few looks
+//! however many wait, and a thousand are found by a thousand soon.
 
 use crate::store::{Target, Wake};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+
+/// So many more look when one found something that came by another node.
+const MORE: usize = 2;
 
 /// Where pops wait.
 #[derive(Debug)]
@@ -27,6 +34,10 @@ struct Rows {
 struct Waiter {
     came: Notify,
     woken: AtomicBool,
+    /// Whether a hint has woken it.
+    hinted: AtomicBool,
+    /// Whether its look is for a hint: if it finds something there may be more.
+    looks_for_hint: AtomicBool,
 }
 
 /// A place in a row, given up when dropped.
@@ -97,6 +108,19 @@ impl Parking {
         }
     }
 
+    /// Something came to this queue by another node: lets one of each row look.
+    pub(crate) fn hint(&self, queue: &str) {
+        let rows = self.rows();
+        let wanted = |target: &Target| match target {
+            Target::Queue(name) | Target::Partition(name, _) => **name == *queue,
+            Target::Matching { .. } => true,
+        };
+        let of_target = rows.by_target.iter().filter(|(target, _)| wanted(target));
+        for row in of_target.flat_map(|(_, groups)| groups.values()) {
+            hint_first(row, 1, None);
+        }
+    }
+
     fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,6 +144,16 @@ fn wake_first(row: Option<&VecDeque<Arc<Waiter>>>) {
     }
 }
 
+/// Wakes the first of a row that were not woken yet, with a hint, but not the one that tells it.
+fn hint_first(row: &VecDeque<Arc<Waiter>>, count: usize, teller: Option<&Arc<Waiter>>) {
+    let is_teller = |one: &Arc<Waiter>| teller.is_some_and(|teller| Arc::ptr_eq(teller, one));
+    let asleep = row.iter().filter(|one| !one.woken.load(Ordering::Relaxed) && !is_teller(one));
+    for waiter in asleep.take(count) {
+        waiter.hinted.store(true, Ordering::Relaxed);
+        waiter.wake();
+    }
+}
+
 impl Waiter {
     fn wake(&self) {
         self.woken.store(true, Ordering::Relaxed);
@@ -136,6 +170,25 @@ impl Place<'_> {
     /// Says that the next look answers every wake so far.
     pub(crate) fn looks(&self) {
         self.waiter.woken.store(false, Ordering::Relaxed);
+        let hinted = self.waiter.hinted.swap(false, Ordering::Relaxed);
+        self.waiter.looks_for_hint.store(hinted, Ordering::Relaxed);
+    }
+
+    /// It looked and found something. If it did so for a hint, more may look.
+    pub(crate) fn found(&self) {
+        if !self.is_hinted() {
+            return;
+        }
+        let rows = self.parking.rows();
+        let groups = rows.by_target.get(&self.target);
+        if let Some(row) = groups.and_then(|groups| groups.get(&self.group)) {
+            hint_first(row, MORE, Some(&self.waiter));
+        }
+    }
+
+    fn is_hinted(&self) -> bool {
+        let Waiter { hinted, looks_for_hint, .. } = &*self.waiter;
+        hinted.load(Ordering::Relaxed) || looks_for_hint.load(Ordering::Relaxed)
     }
 }
 
@@ -153,8 +206,14 @@ impl Drop for Place<'_> {
             rows.by_target.remove(&self.target);
         }
         rows.count -= 1;
-        if self.waiter.woken.load(Ordering::Relaxed) {
-            rows.wake(&self.target, Some(&self.group));
+        if !self.waiter.woken.load(Ordering::Relaxed) {
+            return;
+        }
+        let groups = rows.by_target.get(&self.target);
+        let row = groups.and_then(|groups| groups.get(&self.group));
+        match (row, self.is_hinted()) {
+            (Some(row), true) => hint_first(row, 1, None),
+            _ => wake_first(row),
         }
     }
 }
@@ -247,5 +306,42 @@ mod tests {
         assert!(is_woken(&one) && !is_woken(&other));
         parking.wake_all(None);
         assert!(is_woken(&one) && is_woken(&other));
+    }
+
+    #[test]
+    fn a_hint_lets_one_look_and_two_more_for_each_that_finds_something() {
+        let parking = Parking::new(9);
+        let group = Arc::from("g");
+        let place = |name: &str| parking.wait_for(&queue(name), &group).unwrap();
+        let waiting: Vec<Place<'_>> = (0..5).map(|_| place("q")).collect();
+        let foreign = place("r");
+        let woken = || -> Vec<bool> { waiting.iter().map(is_woken).collect() };
+        parking.hint("q");
+        assert_eq!(woken(), [true, false, false, false, false]);
+        waiting[0].looks();
+        waiting[0].found();
+        assert_eq!(woken(), [false, true, true, false, false]);
+        // One that finds nothing wakes nobody.
+        waiting[1].looks();
+        waiting[2].looks();
+        waiting[2].found();
+        let found = woken();
+        assert_eq!(found.iter().filter(|woken| **woken).count(), 2, "{found:?}");
+        assert!(!found[2] && !is_woken(&foreign));
+    }
+
+    #[test]
+    fn a_hint_is_passed_on_by_who_leaves_and_forgotten_after_a_look() {
+        let parking = Parking::new(9);
+        let group = Arc::from("g");
+        let place = || parking.wait_for(&queue("q"), &group).unwrap();
+        let (first, second, third) = (place(), place(), place());
+        parking.hint("q");
+        drop(first);
+        assert!(is_woken(&second), "it was told in place of the first");
+        second.looks();
+        second.looks();
+        second.found();
+        assert!(!is_woken(&third), "the second look was not for the hint");
     }
 }

@@ -40,10 +40,21 @@ pub fn send(
     headers: &[(&str, &str)],
     body: Option<&str>,
 ) -> Result<Answer, String> {
+    send_within(Duration::from_secs(30), method, url, headers, body)
+}
+
+/// The same with another limit than half a minute.
+pub fn send_within(
+    limit: Duration,
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: Option<&str>,
+) -> Result<Answer, String> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .allow_non_standard_methods(true)
-        .timeout_global(Some(Duration::from_secs(30)))
+        .timeout_global(Some(limit))
         .build()
         .into();
     let mut request = ureq::http::Request::builder().method(method).uri(url);

@@ -42,9 +42,14 @@ enum Way {
 
 impl Proxy {
     /// Starts a proxy to `host:port` on a free port.
-    pub fn start((host, port): (&str, u16)) -> Self {
+    pub fn start(target: (&str, u16)) -> Self {
+        Self::start_at(("127.0.0.1", 0), target)
+    }
+
+    /// The same at this address, for a server that tells others where it is.
+    pub fn start_at(listen: (&str, u16), (host, port): (&str, u16)) -> Self {
         let target = format!("{host}:{port}").parse().expect("a loopback address");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let listener = TcpListener::bind(listen).expect("the address is free");
         let address = listener.local_addr().expect("a bound listener has an address");
         let shared = Arc::new(Shared {
             target,

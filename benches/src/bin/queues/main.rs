@@ -15,8 +15,6 @@
 //! log. Load and servers are on this machine: the more a server computes, the less is left for the
 //! load. What the server's processes computed is in the `cpu` figures. Everybody takes turns.
 
-mod bodies;
-mod http;
 mod idle;
 mod load;
 mod nats;
@@ -32,10 +30,9 @@ mod table;
 mod wake;
 
 use skep::report::Report;
+use skep_benches::{Outcome, bodies, http};
 use std::process::ExitCode;
 use std::time::Duration;
-
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const ROUNDS: usize = 3;
 const TURN: Duration = Duration::from_secs(2);

@@ -68,6 +68,18 @@ impl Circuits {
         }
     }
 
+    /// Begins anew with a peer that has.
+    pub fn forget(&mut self, peer: u64) {
+        if let Some(circuit) = self.peers.get_mut(&peer) {
+            *circuit = Circuit::default();
+        }
+    }
+
+    /// Whether nobody has failed since its last good answer: another one would change nothing.
+    pub fn is_calm(&self) -> bool {
+        self.peers.values().all(|circuit| circuit.breaker.is_calm())
+    }
+
     /// Hears how a request that began at `began` ended, and tells what changed. Who is not a peer
     /// (any more) is not heard.
     pub fn note(
@@ -241,6 +253,31 @@ mod tests {
         assert!(circuits.admits(1, 0) && !circuits.admits(2, 0));
         fail(&mut circuits, 1, 0, Failure::Bad, 3);
         assert_eq!(circuits.state(1), State::Closed);
+    }
+
+    #[test]
+    fn it_is_calm_only_when_nobody_has_failed_since_its_last_good_answer() {
+        let mut circuits = circuits(3);
+        assert!(circuits.is_calm());
+        fail(&mut circuits, 1, 0, Failure::Bad, 1);
+        fail(&mut circuits, 2, 0, Failure::Bad, 3);
+        let mut chance = SeededChance::new(1);
+        circuits.note(1, at(9), at(8), Ok(()), &mut chance);
+        assert!(!circuits.is_calm(), "the second is still out");
+        let due = circuits.next_at().expect("is open");
+        circuits.pass_time(due);
+        assert!(!circuits.is_calm(), "it must hear of the probe");
+        circuits.note(2, due, due, Ok(()), &mut chance);
+        assert!(circuits.is_calm());
+    }
+
+    #[test]
+    fn who_was_started_anew_is_asked_at_once() {
+        let mut circuits = circuits(3);
+        fail(&mut circuits, 1, 0, Failure::Unreachable, 3);
+        assert!(!circuits.admits(1, 0));
+        circuits.forget(1);
+        assert!(circuits.admits(1, 100) && circuits.is_calm());
     }
 
     proptest! {

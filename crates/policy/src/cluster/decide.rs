@@ -72,6 +72,22 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Every rule, in the order of their numbers.
+    pub const ALL: [Rule; 12] = [
+        Rule::Alone,
+        Rule::NobodyLeft,
+        Rule::Owner,
+        Rule::Moved,
+        Rule::OverflowHere,
+        Rule::OverflowNext,
+        Rule::OwnerLeastLoaded,
+        Rule::ConsumersHere,
+        Rule::ConsumersThere,
+        Rule::NoConsumers,
+        Rule::ConsumersOverloaded,
+        Rule::HereDraining,
+    ];
+
     /// The word for it in logs, metrics and answers.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! How the program ends.
 
+use crate::cluster::NothingShared;
 use crate::node::{BadCertificate, Exposed, StoreEnded};
 use crate::routes::BadRoutes;
 use crate::settings::Invalid;
@@ -86,7 +87,8 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<StoreEnded>() {
         return Some(Exit::Bug);
     }
-    if cause.is::<Exposed>() || cause.is::<BadCertificate>() || cause.is::<BadRoutes>() {
+    let of_a_node = cause.is::<Exposed>() || cause.is::<BadCertificate>();
+    if of_a_node || cause.is::<BadRoutes>() || cause.is::<NothingShared>() {
         return Some(Exit::Usage);
     }
     let migration = cause.downcast_ref::<MigrateError>().map(exit_of_migration);

@@ -22,7 +22,10 @@ impl Around for NodeAround {
     fn wake(&self, queue: &str) {
         let shared = self.0.upgrade();
         if let Some(queues) = shared.as_ref().and_then(|shared| shared.queues.get()) {
-            queues.wake(Some(queue).filter(|queue| !queue.is_empty()));
+            match queue {
+                "" => queues.wake(None),
+                _ => queues.hint(queue),
+            }
         }
     }
 }

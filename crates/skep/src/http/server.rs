@@ -10,10 +10,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,9 @@ use tower::ServiceExt;
 
 /// After a failed accept, usually for want of file descriptors, this long is waited.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A connection that came just before the end has its request on the way; it is waited for so long.
+const FIRST_REQUEST: Duration = Duration::from_millis(250);
 
 /// What is done with every connection.
 #[derive(Clone)]
@@ -53,18 +57,7 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, address, place)) => {
-                let handling = handling.clone();
-                // Two tasks of different size, so that a plain connection does not pay for TLS.
-                match certificate.clone() {
-                    None => connections.spawn(async move {
-                        handling.plain(stream, address).await;
-                        drop(place);
-                    }),
-                    Some(certificate) => connections.spawn(async move {
-                        handling.encrypted(stream, address, certificate).await;
-                        drop(place);
-                    }),
-                };
+                handling.spawn((stream, address, place), certificate.clone(), &mut connections);
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -72,7 +65,17 @@ pub async fn serve(
             }
         }
     }
-    drop(listener);
+    // Those who are connected and not accepted yet would be cut: the system is asked once more,
+    // because what the runtime knows of it is a moment old.
+    if let Ok(listener) = listener.into_std() {
+        while let Ok((stream, address)) = listener.accept()
+            && let Ok(place) = places.clone().try_acquire_owned()
+            && let Ok(stream) =
+                stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream))
+        {
+            handling.spawn((stream, address, place), certificate.clone(), &mut connections);
+        }
+    }
     let finished = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(drain_timeout, finished).await.is_err() {
         tracing::warn!("requests were still in progress after {drain_timeout:?} and are cut");
@@ -84,13 +87,34 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.map_err(std::io::Error::other)?;
     let (stream, address) = listener.accept().await?;
     Ok((stream, address, place))
 }
 
 impl Handling {
+    /// Takes care of a connection, in a task of its own.
+    fn spawn(
+        &self,
+        (stream, address, place): (TcpStream, SocketAddr, OwnedSemaphorePermit),
+        certificate: Option<Arc<Certificate>>,
+        connections: &mut JoinSet<()>,
+    ) {
+        let handling = self.clone();
+        // Two tasks of different size, so that a plain connection does not pay for TLS.
+        match certificate {
+            None => connections.spawn(async move {
+                handling.plain(stream, address).await;
+                drop(place);
+            }),
+            Some(certificate) => connections.spawn(async move {
+                handling.encrypted(stream, address, certificate).await;
+                drop(place);
+            }),
+        };
+    }
+
     fn prepare(&self, stream: &TcpStream) {
         // Answers are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
@@ -131,7 +155,10 @@ impl Handling {
         address: SocketAddr,
     ) {
         let Handling { router, shared, stop } = self;
+        let asked = Arc::new(AtomicBool::new(false));
+        let asks = asked.clone();
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            asks.store(true, Ordering::Relaxed);
             request.extensions_mut().insert(ConnectInfo(address));
             // Boxed, because an idle connection keeps the place that an answer in progress needs.
             Box::pin(router.clone().oneshot(request.map(Body::new)))
@@ -145,9 +172,15 @@ impl Handling {
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let mut connection = std::pin::pin!(connection);
+        let stopped = async {
+            stop.cancelled().await;
+            if !asked.load(Ordering::Relaxed) {
+                tokio::time::sleep(FIRST_REQUEST).await;
+            }
+        };
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = stop.cancelled() => {
+            () = stopped => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

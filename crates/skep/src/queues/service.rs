@@ -143,7 +143,7 @@ fn wake(queues: &Queues, payload: &str) {
         queues.wake(None);
     }
     for queue in payload.lines() {
-        queues.wake(Some(queue));
+        queues.hint(queue);
     }
 }
 

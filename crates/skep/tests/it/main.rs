@@ -9,6 +9,7 @@ mod cli_queue_files;
 mod cli_queue_ops;
 mod cli_queues;
 mod cluster;
+mod cluster_nodes;
 mod cluster_told;
 mod command_line;
 mod common;

@@ -93,7 +93,8 @@ async fn arrived(cluster: &Cluster, kind: Kind, request: Request, next: Next) ->
         popping.waits(cluster)
     });
     let headers = request.headers();
-    let known_by = headers.get(header::AUTHORIZATION).or_else(|| headers.get(header::COOKIE));
+    let known_by = [header::AUTHORIZATION.as_str(), header::COOKIE.as_str(), "x-api-key"];
+    let known_by = known_by.into_iter().find_map(|name| headers.get(name));
     let known_by = known_by.map(HeaderValue::as_bytes).unwrap_or_default();
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     let print = Fingerprint::of(request.method(), path, known_by);
@@ -118,8 +119,11 @@ async fn arrived(cluster: &Cluster, kind: Kind, request: Request, next: Next) ->
             let detail = "its id is that of another request";
             Problem::new(&problem::E_HOP, detail).into_response()
         }
-        Begun::AtWork | Begun::Full => {
-            let detail = "a request with this id is still at work";
+        begun @ (Begun::AtWork | Begun::Full) => {
+            let detail = match begun {
+                Begun::Full => "too many requests of other nodes are at work",
+                _ => "a request with this id is still at work",
+            };
             let problem = Problem::new(&problem::E_HOP_AT_WORK, detail).retry_after(AT_WORK_RETRY);
             problem.into_response()
         }

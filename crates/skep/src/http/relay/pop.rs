@@ -5,13 +5,13 @@ use crate::http::routes::POP_WAIT_MAX;
 use crate::node::Shared;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::Uri;
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
-use axum::response::Response;
-use skep_cluster::forward::Sending;
+use axum::response::{IntoResponse, Response};
 use skep_cluster::forward::plan::Work;
+use skep_cluster::forward::{FALLBACK, Sending};
 use skep_cluster::{Cluster, Waiting};
 use skep_policy::cluster::Ask;
 use skep_queues::store::QUEUE_MODE;
@@ -23,6 +23,10 @@ const WAIT: Duration = Duration::from_secs(30);
 
 /// Less is not worth a journey.
 const WAIT_MIN: Duration = Duration::from_millis(50);
+
+/// How long a node that stops still waits at others for what they may find: its clients have to go
+/// to other nodes, and it cannot stop before they have their answers.
+const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// What a pop asks for, as far as it matters where it is served.
 pub(super) struct Popping<'request> {
@@ -108,21 +112,59 @@ pub(super) async fn relay(
         return next.run(request).await;
     };
     let started = Instant::now();
-    let serve =
+    let run =
         async |parts: Parts, _: Sending| next.run(Request::from_parts(parts, Body::empty())).await;
     let (parts, _) = request.into_parts();
+    // What is left of its wait.
+    let left = || Some(popping.wait?.saturating_sub(started.elapsed()));
+    let last_wait = LAST_WAIT.min(shared.settings.shutdown.drain_timeout / 2);
     if let Some(going) = cluster.place(&popping.ask()) {
+        let shortened = || left().and_then(|left| Some((left, with_wait(&uri, left)?)));
+        let here = async |mut parts: Parts, none: Sending| {
+            let _here = popping.waits(cluster);
+            if let Some((_, path)) = shortened() {
+                parts.uri = Uri::from(path);
+            }
+            run(parts, none).await
+        };
+        // A node has sent it back after some of its wait: it waits on at another one, or here.
+        let later = async |parts: Parts, none: Sending| {
+            let waited = started.elapsed() >= WAIT_MIN;
+            let moved = shortened().filter(|(left, _)| waited && *left >= WAIT_MIN);
+            match (moved, cluster.place_after(&popping.ask(), &going)) {
+                (Some((left, path)), Some(going)) => {
+                    send(cluster, (&going, Work::Pop, Some(left)), (parts, path, none), here).await
+                }
+                _ => here(parts, none).await,
+            }
+        };
         let pop = (parts, path.clone(), Sending::empty());
-        return send(cluster, (&going, Work::Pop, popping.wait), pop, serve).await;
+        let sent = send(cluster, (&going, Work::Pop, popping.wait), pop, later);
+        let stopped = async {
+            shared.queues.stopping().await;
+            tokio::time::sleep(last_wait).await;
+        };
+        return tokio::select! {
+            biased;
+            response = sent => response,
+            // Its client asks another node. Whatever was found meanwhile goes back.
+            () = stopped => StatusCode::NO_CONTENT.into_response(),
+            // What it may have been given comes again when the lease ends; asking elsewhere is the
+            // client's to decide, as whenever an answer is lost.
+            () = cluster.dies(&going) => {
+                let mut nothing = StatusCode::NO_CONTENT.into_response();
+                nothing.headers_mut().insert(FALLBACK, HeaderValue::from_static("node-dead"));
+                nothing
+            }
+        };
     }
     let _here = popping.waits(cluster);
-    let again = parts.clone();
-    let mut response = serve(parts, Sending::empty()).await;
-    if response.extensions_mut().remove::<Interrupted>().is_none() {
-        return response;
-    }
+    let again = popping.wait.is_some().then(|| parts.clone());
+    let mut response = run(parts, Sending::empty()).await;
+    let interrupted = response.extensions_mut().remove::<Interrupted>().is_some();
+    let Some(again) = again.filter(|_| interrupted) else { return response };
     // The node stops; the client waits on at another one.
-    let left = popping.wait.unwrap_or_default().saturating_sub(started.elapsed());
+    let left = left().unwrap_or_default().min(last_wait);
     let moved = (left >= WAIT_MIN).then(|| with_wait(&uri, left)).flatten();
     match (moved, cluster.place(&popping.ask())) {
         (Some(path), Some(going)) => {

@@ -17,10 +17,21 @@ pub struct Connection {
 /// An answer; it lies in the connection until the next request.
 pub struct Answer<'connection> {
     pub status: u16,
+    head: &'connection str,
     pub body: &'connection str,
 }
 
+impl Answer<'_> {
+    /// The value of a header, given in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().filter_map(|line| line.split_once(':'));
+        let mut fields = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+        fields.next().map(|(_, value)| value.trim())
+    }
+}
+
 impl Connection {
+    /// Connects to `HOST:PORT`.
     pub async fn open(address: &str) -> Outcome<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -52,7 +63,8 @@ impl Connection {
             }
             break (status, body);
         };
-        Ok(Answer { status, body: std::str::from_utf8(&self.buffer[body])? })
+        let head = std::str::from_utf8(&self.buffer[..body.start])?;
+        Ok(Answer { status, head, body: std::str::from_utf8(&self.buffer[body])? })
     }
 
     /// As [`Connection::ask`], where only success will do.

@@ -150,6 +150,7 @@ pub struct Ack {
 }
 
 impl Ack {
+    /// For messages of this group.
     pub fn new(group: &str) -> Self {
         Ack { group: group.to_owned(), bytes: Vec::new(), checked: false }
     }

@@ -1,0 +1,11 @@
+//! Three nodes as real processes with one PostgreSQL, and what goes wrong between them.
+
+mod faults;
+mod finding;
+mod hops;
+mod kit;
+mod load;
+mod lost;
+mod set;
+mod waits;
+mod writes;
