@@ -35,6 +35,7 @@ pub mod breaker;
 mod chance;
 pub mod cluster;
 mod id;
+pub mod monitors;
 pub mod ownership;
 pub mod polls;
 pub mod pools;
