@@ -15,6 +15,7 @@ use crate::forward::{
     Answer, BadOption, ForwardOptions, Forwarder, Hops, Journey, Limits, Outcomes, OutcomesOptions,
     Outgoing, Peer,
 };
+use crate::keeping::Listening;
 use crate::ledger::Ledger;
 use crate::membership::State;
 use crate::presence::{ANY_QUEUE, Waiting};
@@ -179,7 +180,8 @@ impl Cluster {
             chances: AtomicU64::new(seed()),
             options: options.clone(),
         }));
-        let ears: Arc<dyn Ears> = Arc::new(crate::keeping::Listening(cluster.clone()));
+        // Not the cluster itself, which has the pulse: they would keep each other and the port.
+        let ears: Arc<dyn Ears> = Arc::new(Listening(Arc::downgrade(&cluster.0)));
         let pulse =
             Pulse::bind(options.pulse, ears, discover, metrics.pulse.clone(), clock).await?;
         // Set once, here.
@@ -340,10 +342,15 @@ impl Cluster {
         Some(pulse.presence().register(queue.unwrap_or(ANY_QUEUE), group))
     }
 
-    /// Something new is in this queue: consumers on other nodes should look.
-    pub fn wake(&self, queue: &str) {
-        if let Some(pulse) = self.0.pulse.get() {
-            pulse.wakes().wake(queue);
+    /// Tells consumers on other nodes to look, when something new is in a queue; for as long as
+    /// the cluster is there.
+    pub fn waker(&self) -> impl Fn(&str) + Send + Sync + 'static {
+        let inner = Arc::downgrade(&self.0);
+        move |queue| {
+            let inner = inner.upgrade();
+            if let Some(pulse) = inner.as_ref().and_then(|inner| inner.pulse.get()) {
+                pulse.wakes().wake(queue);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use skep_policy::breaker;
 use skep_policy::cluster::{Member, Sample, View};
 use skep_policy::{Name, Time};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -129,21 +129,24 @@ fn sample_of(load: &Load) -> Sample {
     Sample { outstanding: load.outstanding, polls: load.polls, cpu: load.cpu }
 }
 
-/// Hears what the others tell.
-pub(crate) struct Listening(pub Cluster);
+/// Hears what the others tell, as long as the node has not gone.
+pub(crate) struct Listening(pub Weak<Inner>);
 
 impl Ears for Listening {
     fn load(&self) -> Load {
-        let Sample { outstanding, polls, cpu } = self.0.0.sample();
-        Load { outstanding, polls, cpu, score: self.0.0.own_score() }
+        let Some(inner) = self.0.upgrade() else { return Load::default() };
+        let Sample { outstanding, polls, cpu } = inner.sample();
+        Load { outstanding, polls, cpu, score: inner.own_score() }
     }
 
     fn wake(&self, queue: &str) {
-        self.0.0.around.wake(queue);
+        if let Some(inner) = self.0.upgrade() {
+            inner.around.wake(queue);
+        }
     }
 
     fn moved(&self, _from: &str, moves: &[MoveRecord]) {
-        let inner = &self.0.0;
+        let Some(inner) = self.0.upgrade() else { return };
         let now = inner.clock.now();
         if inner.ledger().merge(moves, now, &inner.options.policy) {
             inner.changed.notify_one();
@@ -151,11 +154,11 @@ impl Ears for Listening {
     }
 
     fn moves_to_repeat(&self) -> Vec<MoveRecord> {
-        self.0.0.ledger().next_to_tell()
+        self.0.upgrade().map(|inner| inner.ledger().next_to_tell()).unwrap_or_default()
     }
 
     fn changed(&self, change: &Change) {
-        let inner = &self.0.0;
+        let Some(inner) = self.0.upgrade() else { return };
         if let Change::Restarted(name) = change {
             inner.breakers.forget(name);
         }

@@ -326,17 +326,6 @@ impl Membership {
         changes
     }
 
-    /// Takes a node for dead at once, because somebody knows better: its port refuses connections,
-    /// or the table of nodes says that it has left. Its next heartbeat brings it back.
-    pub fn suspect(&mut self, name: &str, now: Time) -> Option<Change> {
-        let known = self.members.get_mut(name)?;
-        if known.member.state != State::Alive {
-            return None;
-        }
-        known.enter(State::Dead, now);
-        Some(Change::Died(known.member.name.clone()))
-    }
-
     /// Everybody who is shown, by name: those that died long ago are not.
     pub fn members(&self, now: Time) -> Vec<Member> {
         let shown = |member: &&Member| match member.state {

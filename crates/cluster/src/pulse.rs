@@ -126,9 +126,4 @@ impl Pulse {
     pub fn tell_moves_to(&self, node: &str, moves: &[MoveRecord]) {
         self.core.queue_moves(Some(node), moves);
     }
-
-    /// Takes a node for dead until its next heartbeat, because its port refuses connections.
-    pub fn suspect(&self, node: &str) {
-        self.core.suspect(node);
-    }
 }

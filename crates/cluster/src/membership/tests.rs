@@ -197,7 +197,7 @@ fn of_too_many_nodes_the_longest_gone_is_forgotten_and_none_that_lives() {
     here.hear(&said("b", 1, HERE, 1), &heartbeat(), at(3), seconds(1));
     let crowded = here.hear(&said("c", 1, HERE, 1), &heartbeat(), at(4), seconds(1));
     assert_eq!(crowded.verdict, Verdict::Refused(Refusal::Crowded));
-    here.suspect("a", seconds(2));
+    here.hear(&said("a", 1, HERE, 2), &Message::Goodbye, at(2), seconds(2));
     let heard = here.hear(&said("c", 1, HERE, 1), &heartbeat(), at(4), seconds(3));
     assert_eq!(heard.verdict, Verdict::Accepted);
     assert_eq!((state(&here, "a"), state(&here, "b")), (None, Some(State::Alive)));

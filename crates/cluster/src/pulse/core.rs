@@ -179,17 +179,6 @@ impl Core {
         sorted
     }
 
-    pub fn suspect(&self, node: &str) {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        let change = state.membership.suspect(node, now);
-        if change.is_some() {
-            self.show(&mut state, now);
-        }
-        drop(state);
-        self.tell(change.as_slice());
-    }
-
     /// Where a node is that lives.
     pub fn route(&self, node: &str) -> Option<Route> {
         self.routes.load().get(node).copied()

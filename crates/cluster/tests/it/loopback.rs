@@ -166,18 +166,6 @@ async fn draining_is_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_suspect_counts_as_dead_until_its_next_heartbeat() {
-    let (a, b) = pair().await;
-    a.pulse.suspect("b");
-    let told = [Change::Died("b".into()), Change::Returned("b".into())];
-    eventually("it died and returned", || {
-        told.iter().all(|change| changes(&a).contains(change)).then_some(())
-    });
-    a.pulse.suspect("nobody");
-    drop(b);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_was_lost_is_noticed_asked_for_and_told_in_pages() {
     let network = Network::new().await;
     let first = options("a", LOOPBACK, &[network.to_second]);

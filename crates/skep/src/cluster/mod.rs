@@ -88,8 +88,7 @@ impl ClusterPlace {
             bound => bound?,
         };
         if let Some(queues) = shared.queues.get() {
-            let others = cluster.clone();
-            queues.on_wake(move |queue| others.wake(queue));
+            queues.on_wake(cluster.waker());
         }
         // Set once, here.
         let _ = self.cluster.set(cluster);
