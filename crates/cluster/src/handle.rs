@@ -91,6 +91,8 @@ pub(crate) struct Inner {
     pub around: Arc<dyn Around>,
     pub pulse: std::sync::OnceLock<Pulse>,
     pub forwarder: Forwarder,
+    /// For what nodes ask each other themselves, which counts nowhere.
+    pub asker: Forwarder,
     pub hops: Arc<Hops>,
     pub outcomes: Outcomes,
     pub breakers: Arc<Breakers>,
@@ -160,6 +162,7 @@ impl Cluster {
         let changed = Arc::new(Notify::new());
         let breakers = Breakers::new(pools, wall.clone(), changed.clone(), metrics.clone());
         let forwarder = Forwarder::new(options.forward.clone(), hops.clone(), breakers.clone())?;
+        let asker = Forwarder::new(options.forward.clone(), hops.clone(), Arc::new(()))?;
         let here = Member::new(&options.pulse.name, &options.pulse.api);
         let view = View::new(here, Vec::new(), Arc::default(), None, wall.now(), &options.policy);
         let seen = Seen { view, peers: vec![None], probed: vec![false] };
@@ -168,6 +171,7 @@ impl Cluster {
             around,
             pulse: std::sync::OnceLock::new(),
             forwarder,
+            asker,
             hops,
             outcomes: Outcomes::new(OutcomesOptions::default()),
             breakers,
@@ -331,8 +335,9 @@ impl Cluster {
         let index = seen.view.members().iter().position(|member| *member.name == *node);
         let peer = index.and_then(|index| seen.peers.get(index)?.clone());
         let peer = peer.ok_or_else(|| format!("node {node} has no address that can be used"))?;
-        let limits = self.limits(None);
-        self.0.forwarder.forward(&peer, request, limits).await.map_err(|failed| failed.why)
+        let (limits, asker) = (self.limits(None), &self.0.asker);
+        let peer = asker.peer(peer.name(), &peer.url()).map_err(|bad| bad.to_string())?;
+        asker.forward(&peer, request, limits).await.map_err(|failed| failed.why)
     }
 
     /// Notes a consumer of this queue, or of any if there is no name, for as long as what it gives

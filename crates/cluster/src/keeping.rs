@@ -58,6 +58,7 @@ fn tend(inner: &Inner) {
     let named = |hash| seen.view.members().iter().find(|member| member.hash == hash);
     inner.breakers.pass_time(now, |hash| named(hash).map(|member| member.name.clone()));
     inner.forwarder.tidy();
+    inner.asker.tidy();
     let policy = &inner.options.policy;
     let mut ledger = inner.ledger();
     ledger.tend(|key| inner.uses.get(key).map(|one| one.last), now, policy);
@@ -71,7 +72,9 @@ fn renew(inner: &Inner, pulse: &Pulse, heard: &mut HashMap<u64, (Time, u32)>) {
     let now = inner.clock.now();
     let members = pulse.members();
     inner.breakers.keep(members.iter().map(|member| member.hash));
-    inner.forwarder.retain(|name| members.iter().any(|member| *member.name == *name.as_str()));
+    let is_known = |name: &Name| members.iter().any(|member| *member.name == *name.as_str());
+    inner.forwarder.retain(is_known);
+    inner.asker.retain(is_known);
     heard.retain(|hash, _| members.iter().any(|member| member.hash == *hash));
     let (mut others, mut peers, mut probed) = (Vec::new(), vec![None], vec![false]);
     for member in members.iter() {

@@ -131,6 +131,11 @@ impl Peer {
         &self.0.name
     }
 
+    /// Where it is.
+    pub fn url(&self) -> String {
+        self.0.target.load().url.clone()
+    }
+
     /// Requests of this node that are on their way there. Takes no lock.
     pub fn in_flight(&self) -> u32 {
         self.0.in_flight.load(Ordering::Relaxed)
