@@ -10,6 +10,7 @@ use skep_cluster::views::{
     Affinity, Asked, Balance, Breaker, DrainRefused, Draining, ExplainAsk, Explained, Flow,
     Forwarding, Heartbeats, MoveTotals, Moves, Server, Status, Wakes, Writes,
 };
+use skep_policy::cluster::{Sample, score};
 use std::time::Duration;
 
 /// How long other nodes may take to say what they forwarded.
@@ -68,15 +69,14 @@ impl<'node> NodeCluster<'node> {
 
     fn server(&self) -> Server {
         let shared = self.shared;
-        let polls = shared.queues.get().map_or(0, |queues| queues.work().parked as u64);
+        let polls = shared.queues.get().map_or(0, |queues| queues.parked() as u64);
         let open = u64::try_from(shared.traffic.in_flight()).unwrap_or(0);
         // A pop that waits costs next to nothing and is not work in progress.
         let in_flight = open.saturating_sub(polls);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let cpu = shared.latest_point.borrow().cpu_percent / processors as f64;
-        let score = 0.4 * (in_flight as f64 / 100.0).min(1.0)
-            + 0.3 * (polls as f64 / 200.0).min(1.0)
-            + 0.3 * (cpu / 100.0).clamp(0.0, 1.0);
+        let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let score = score(&Sample { outstanding: count(in_flight), polls: count(polls), cpu });
         let scheme = if shared.certificate.is_some() { "https" } else { "http" };
         let draining = self.is_draining();
         Server {
