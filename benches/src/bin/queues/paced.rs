@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::bodies::{Ids, Push};
 use crate::http::Connection;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -28,7 +29,8 @@ pub async fn push(
     more: impl Fn(usize) -> bool,
     heard: Heard,
 ) -> Outcome<()> {
-    let idle: Rc<RefCell<Vec<(Connection, Push, Ids)>>> = Rc::default();
+    // In turn: one that only a burst needed would be idle until the server closes it.
+    let idle: Rc<RefCell<VecDeque<(Connection, Push, Ids)>>> = Rc::default();
     let mut under_way = JoinSet::new();
     let mut ticks = interval(Duration::from_secs(1) / pace.a_second);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -36,7 +38,7 @@ pub async fn push(
         let due = ticks.tick().await.into_std();
         let (idle, heard, address) = (idle.clone(), heard.clone(), address.to_owned());
         under_way.spawn_local(async move {
-            let free = idle.borrow_mut().pop();
+            let free = idle.borrow_mut().pop_front();
             let (mut connection, mut push, mut ids) = match free {
                 Some(free) => free,
                 None => {
@@ -49,7 +51,7 @@ pub async fn push(
             heard(number, due, None);
             connection.succeed(request).await?;
             heard(number, due, Some(due.elapsed()));
-            idle.borrow_mut().push((connection, push, ids));
+            idle.borrow_mut().push_back((connection, push, ids));
             Outcome::Ok(())
         });
         while let Some(ended) = under_way.try_join_next() {
