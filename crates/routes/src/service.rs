@@ -20,6 +20,8 @@ const WRITE_EVERY: u64 = 10;
 const WAITING_MAX: usize = 10_000;
 /// How often old minutes and events are looked for, in seconds.
 const TIDY_EVERY: u64 = 600;
+/// When that is done first: not at once, since the tables may not be there yet.
+const TIDY_FIRST: u64 = 60;
 /// How long minutes and events are kept.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// What a check may take beyond its own limit, if there is much else to do.
@@ -49,7 +51,7 @@ pub async fn run(proxy: Proxy, store: RouteStore, node: &str, stop: Cancellation
                 if seconds.is_multiple_of(WRITE_EVERY) {
                     submit(&proxy.inner, Tier::Normal, "route-minutes", &ledger, Chore::Write);
                 }
-                if seconds % TIDY_EVERY == 1 {
+                if seconds % TIDY_EVERY == TIDY_FIRST {
                     submit(&proxy.inner, Tier::Low, "route-retention", &ledger, Chore::Tidy);
                 }
             }
