@@ -9,10 +9,10 @@ export const score = (value) => (typeof value === "number" ? value.toFixed(2) : 
 export const keyText = (key) => (key.endsWith(`:${NOBODY}`) ? `${key.slice(0, -NOBODY.length)}(no group)` : key);
 
 /** How a node is: a word, and how it looks. */
-export function stateOf({ draining, healthy, breaker }) {
+export function stateOf({ alive, draining, healthy }) {
+  if (!alive) return draining ? ["left", "warn"] : ["not heard", "bad"];
   if (draining) return ["draining", "warn"];
-  if (healthy) return ["healthy", "good"];
-  return breaker === "closed" ? ["not heard", "bad"] : ["failing", "bad"];
+  return healthy ? ["healthy", "good"] : ["failing", "bad"];
 }
 
 /** Why a request goes where it goes. */

@@ -225,6 +225,7 @@ impl Inner {
             url: member.url.to_string(),
             load_score: member.score,
             healthy: member.serves() && breaker == Breaker::Closed,
+            alive: member.alive,
             here,
             draining: member.draining,
             zone: member.zone.to_string(),

@@ -105,6 +105,8 @@ pub struct Server {
     pub load_score: f64,
     /// It was heard of lately, its breaker is closed, and it does not drain.
     pub healthy: bool,
+    /// It was heard of lately.
+    pub alive: bool,
     /// It is the one that answers.
     pub here: bool,
     /// It finishes what it has and takes nothing new.

@@ -84,6 +84,7 @@ impl<'node> NodeCluster<'node> {
             url: format!("{scheme}://{}", shared.address),
             load_score: score,
             healthy: !draining,
+            alive: true,
             here: true,
             draining,
             zone: shared

@@ -113,7 +113,7 @@ fn tables_tell_how_every_node_is() {
     three["servers"][1]["breaker_reopens_ms"] = json!(3_200);
     three["servers"][1]["healthy"] = json!(false);
     three["servers"][2]["draining"] = json!(true);
-    told.set_balance(three);
+    told.set_balance(three.clone());
     let (code, table) = verb(&folder, &told.url(""), &["balance"]);
     assert_eq!(code, 0, "{table}");
     for part in [
@@ -128,6 +128,14 @@ fn tables_tell_how_every_node_is() {
         "0.7s ago",
         "not balanced, imbalance 3.60; forwarding is on; 4 migrations and 1 breaks, 2 in the last",
     ] {
+        assert!(table.contains(part), "no {part:?} in\n{table}");
+    }
+    for place in [1, 2] {
+        three["servers"][place]["alive"] = json!(false);
+    }
+    told.set_balance(three);
+    let (_, table) = verb(&folder, &told.url(""), &["balance"]);
+    for part in ["not heard", "left"] {
         assert!(table.contains(part), "no {part:?} in\n{table}");
     }
     let (code, json) = verb(&folder, &told.url(""), &["balance", "--json"]);

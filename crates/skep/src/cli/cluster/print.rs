@@ -84,9 +84,10 @@ fn server(server: &Server) -> Vec<String> {
 /// How a node is, in a word or two.
 fn state(server: &Server) -> &'static str {
     match server {
+        Server { alive: false, draining: true, .. } => "left",
+        Server { alive: false, .. } => "not heard",
         Server { draining: true, .. } => "draining",
         Server { healthy: true, .. } => "healthy",
-        Server { breaker: Breaker::Closed, .. } => "not heard",
         _ => "failing",
     }
 }
