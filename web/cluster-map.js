@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { h, setText } from "./dom.js";
 import { keyText, score } from "./cluster-words.js";
 import { clock, duration, when, whole } from "./format.js";
+import { stopAt, walk } from "./lane-keys.js";
 import { problemNotice } from "./notice.js";
 import { link } from "./router.js";
 import { table } from "./table.js";
@@ -50,18 +51,6 @@ export function affinityMap({ signal, open }) {
     const one = entries.find(({ key }) => key === event.target.dataset?.key);
     if (one) setText(readout, `${keyText(one.key)}: ${one.node}, ${one.moved ? "moved there" : "by its name"}, ${whole(one.requests)} requests, last ${duration(one.last_used_ms / 1000)} ago`);
   }
-
-  // One stop for the Tab key in each lane; from there the arrows.
-  function walk(event) {
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
-    if (!step || !event.target.dataset.key) return;
-    const own = [...event.currentTarget.querySelectorAll("a")];
-    const next = own[Math.max(0, Math.min(own.length - 1, own.indexOf(event.target) + step))];
-    event.preventDefault();
-    stopAt(own, next);
-    next.focus();
-  }
-  const stopAt = (own, chosen) => own.forEach((one) => { one.tabIndex = one === chosen ? 0 : -1; });
 
   function lane(name) {
     if (lanes.has(name)) return lanes.get(name);

@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { h, setText } from "./dom.js";
 import { clock, duration, percent, when, whole } from "./format.js";
+import { stopAt, walk } from "./lane-keys.js";
 import { problemNotice } from "./notice.js";
 import { link } from "./router.js";
 import { table } from "./table.js";
@@ -68,18 +69,6 @@ export function ownersMap({ kind, signal }) {
     const id = event.target.dataset?.id;
     if (id) setText(readout, `${id}: ${nameOf(owners.get(id))}`);
   }
-
-  // One stop for the Tab key in each lane; from there the arrows.
-  function walk(event) {
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
-    if (!step || !event.target.dataset.id) return;
-    const own = [...event.currentTarget.querySelectorAll("a")];
-    const next = own[Math.max(0, Math.min(own.length - 1, own.indexOf(event.target) + step))];
-    event.preventDefault();
-    stopAt(own, next);
-    next.focus();
-  }
-  const stopAt = (own, chosen) => own.forEach((one) => { one.tabIndex = one === chosen ? 0 : -1; });
 
   function lane(name) {
     if (lanes.has(name)) return lanes.get(name);

@@ -5,6 +5,7 @@
 
 pub mod bodies;
 pub mod http;
+pub mod parts;
 pub mod peers;
 pub mod wrk;
 

@@ -28,7 +28,7 @@ use skep_policy::cluster::{
     producer, score,
 };
 use skep_policy::rendezvous::hash_of;
-use skep_policy::{Clock, Name, SeededChance};
+use skep_policy::{Clock, Flaw, Name, SeededChance};
 use skep_pools::Pools;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,6 +77,12 @@ pub enum ClusterError {
     /// It cannot forward.
     #[error("cluster.{0}")]
     Forward(#[from] BadOption),
+    /// It cannot know whom to trust.
+    #[error("cluster.ca: {0}")]
+    Trust(String),
+    /// It cannot decide by such numbers.
+    #[error("cluster: {0}")]
+    Policy(#[from] Flaw),
     /// Its name is none.
     #[error("node.name: {0}")]
     Name(String),
@@ -154,6 +160,7 @@ impl Cluster {
         metrics: ClusterMetrics,
         (clock, wall): (Arc<dyn Clock>, Arc<dyn Clock>),
     ) -> Result<Cluster, ClusterError> {
+        options.policy.check()?;
         let name: Name =
             options.pulse.name.parse().map_err(|error| ClusterError::Name(format!("{error}")))?;
         let secret = options.pulse.secret.clone();
@@ -347,15 +354,16 @@ impl Cluster {
         Some(pulse.presence().register(queue.unwrap_or(ANY_QUEUE), group))
     }
 
-    /// Tells consumers on other nodes to look, when something new is in a queue; for as long as
-    /// the cluster is there.
-    pub fn waker(&self) -> impl Fn(&str) + Send + Sync + 'static {
+    /// Tells consumers on other nodes to look, when something new is in a queue. Says whether the
+    /// cluster is still there.
+    pub fn waker(&self) -> impl Fn(&str) -> bool + Send + Sync + 'static {
         let inner = Arc::downgrade(&self.0);
         move |queue| {
-            let inner = inner.upgrade();
-            if let Some(pulse) = inner.as_ref().and_then(|inner| inner.pulse.get()) {
+            let Some(inner) = inner.upgrade() else { return false };
+            if let Some(pulse) = inner.pulse.get() {
                 pulse.wakes().wake(queue);
             }
+            true
         }
     }
 

@@ -1,16 +1,19 @@
 //! Keeps what decisions go by up to date, while the node lives.
 
-use crate::forward::Peer;
+use crate::forward::{Evidence, Outgoing, Peer, RequestId, Sending, Witness};
 use crate::handle::{Cluster, Inner, Seen};
 use crate::membership::{self, Change, State};
 use crate::pulse::{Ears, Pulse};
 use crate::wire::{Load, MoveRecord};
+use hyper::http::uri::PathAndQuery;
+use hyper::{HeaderMap, Method};
 use skep_policy::breaker;
 use skep_policy::cluster::{Member, Sample, View};
 use skep_policy::{Name, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -29,22 +32,28 @@ pub async fn run(cluster: Cluster, stop: CancellationToken) {
     tokio::join!(beating, keeping);
 }
 
-async fn keep(inner: &Inner, pulse: &Pulse) {
+async fn keep(inner: &Arc<Inner>, pulse: &Pulse) {
     let mut renewed = pulse.watch();
     let mut ticks = tokio::time::interval(inner.options.pulse.heartbeat);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // When each node's sample came, and what was under way to it then.
     let mut heard: HashMap<u64, (Time, u32)> = HashMap::new();
+    // Given up with everything else when this ends.
+    let mut probes = JoinSet::new();
     loop {
         let tick = tokio::select! {
             _ = ticks.tick() => true,
             _ = renewed.changed() => false,
             () = inner.changed.notified() => false,
+            Some(_) = probes.join_next() => false,
         };
         let began = Instant::now();
         if tick {
             inner.measure();
             tend(inner);
+            for peer in to_probe(inner) {
+                probes.spawn(probe(inner.clone(), peer));
+            }
         }
         renew(inner, pulse, &mut heard);
         tokio::time::sleep_until(began + RENEW_EVERY).await;
@@ -65,6 +74,36 @@ fn tend(inner: &Inner) {
     let used =
         |key| inner.uses.get(key).is_some_and(|one| now.since(one.last) <= policy.affinity_ttl);
     ledger.keep_names(used);
+}
+
+/// Nodes that are heard and that nobody asks, because this one is not sure of them.
+fn to_probe(inner: &Inner) -> Vec<Peer> {
+    let seen = inner.seen.load();
+    let of = |hash: u64| {
+        let index = seen.view.members().iter().position(|one| one.hash == hash && one.alive)?;
+        seen.peers.get(index)?.clone()
+    };
+    inner.breakers.to_probe(inner.clock.now()).into_iter().filter_map(of).collect()
+}
+
+/// Asks a node how it is. Only its breaker hears of it: it is nobody's request.
+async fn probe(inner: Arc<Inner>, peer: Peer) {
+    let request = Outgoing {
+        id: RequestId::mint(),
+        client: None,
+        method: Method::GET,
+        path_and_query: PathAndQuery::from_static("/health"),
+        headers: HeaderMap::new(),
+        body: Sending::empty(),
+    };
+    let Ok(asked) = inner.asker.peer(peer.name(), &peer.url()) else { return };
+    let began = Instant::now();
+    let evidence = match inner.asker.forward(&asked, request, inner.asker.options().limits()).await
+    {
+        Ok(answer) => Evidence::of_status(answer.status()),
+        Err(failed) => failed.evidence(),
+    };
+    inner.breakers.saw(peer.name().as_str(), evidence, began.elapsed());
 }
 
 /// Makes the next snapshot.

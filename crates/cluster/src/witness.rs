@@ -74,6 +74,11 @@ impl Breakers {
         }
     }
 
+    /// Nodes that somebody should ask something, to see how they are: see [`Circuits::to_probe`].
+    pub fn to_probe(&self, now: Time) -> Vec<u64> {
+        self.lock().to_probe(now)
+    }
+
     fn note(&self, peer: &str, began: Time, outcome: Result<(), Failure>) {
         let mut chance = SeededChance::new(self.chances.fetch_add(1, Ordering::Relaxed));
         let now = self.clock.now();

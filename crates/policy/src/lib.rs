@@ -34,6 +34,7 @@ pub mod backoff;
 pub mod breaker;
 mod chance;
 pub mod cluster;
+mod flaw;
 mod id;
 pub mod monitors;
 pub mod ownership;
@@ -48,6 +49,7 @@ pub mod throttle;
 mod time;
 
 pub use chance::{Chance, SeededChance};
+pub use flaw::Flaw;
 pub use id::{BadName, DecisionId, NAME_LENGTH_MAX, Name};
 pub use reason::{Decision, Number, Reason, Rejected};
 pub use time::{Clock, Time};

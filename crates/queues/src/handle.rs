@@ -431,8 +431,8 @@ impl Queues {
     }
 
     /// Tells every queue that something came to by this process, so that other processes can be
-    /// told. It must not wait.
-    pub fn on_wake(&self, told: impl Fn(&str) + Send + Sync + 'static) {
+    /// told, until `told` says that it wants to hear no more. It must not wait.
+    pub fn on_wake(&self, told: impl Fn(&str) -> bool + Send + Sync + 'static) {
         self.shared.desk.inbox.on_wake(Arc::new(told));
     }
 

@@ -36,8 +36,8 @@ pub(crate) struct Inbox {
     others: RwLock<Vec<Arc<OnWake>>>,
 }
 
-/// Hears the name of a queue that something came to.
-pub(crate) type OnWake = dyn Fn(&str) + Send + Sync;
+/// Hears the name of a queue that something came to. Whether it wants to hear more.
+pub(crate) type OnWake = dyn Fn(&str) -> bool + Send + Sync;
 
 #[derive(Default)]
 struct Waiting {
@@ -65,7 +65,7 @@ impl Inbox {
         }
     }
 
-    /// From now on `told` hears what comes.
+    /// From now on `told` hears what comes, until it wants no more.
     pub(crate) fn on_wake(&self, told: Arc<OnWake>) {
         self.others.write().unwrap_or_else(PoisonError::into_inner).push(told);
     }
@@ -75,9 +75,15 @@ impl Inbox {
         if others.is_empty() {
             return;
         }
+        let mut gone: Vec<Arc<OnWake>> = Vec::new();
         let mut last = None;
         for wake in wakes.iter().filter(|wake| last.replace(&wake.queue) != Some(&wake.queue)) {
-            others.iter().for_each(|told| told(&wake.queue));
+            gone.extend(others.iter().filter(|told| !told(&wake.queue)).cloned());
+        }
+        drop(others);
+        if !gone.is_empty() {
+            let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+            others.retain(|told| !gone.iter().any(|one| Arc::ptr_eq(one, told)));
         }
     }
 

@@ -61,4 +61,5 @@ pub use postgres::{Postgres, PostgresClient, PostgresOptions};
 pub use redis::{Lua, Redis, RedisOptions};
 pub use sqlite::{Sqlite, SqliteOptions};
 pub use stores::{Agreement, DEFAULT_RETRY, Database, StoreOptions, Stores};
+pub use tls::trusting;
 pub use url::{BadUrl, CoordinationUrl, DatabaseUrl, PostgresUrl, RedisUrl};

@@ -1,4 +1,4 @@
-//! How the connection to PostgreSQL is encrypted, and whom it believes.
+//! How connections to servers are encrypted, and whom they believe.
 
 use crate::url::Verify;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,18 +12,32 @@ use std::sync::Arc;
 /// The client side of TLS for `verify`; the error says which certificates could not be used.
 pub(crate) fn client_config(verify: &Verify) -> Result<ClientConfig, String> {
     let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let config = match verify {
-        Verify::Nobody => builder
+    match verify {
+        Verify::Nobody => Ok(builder(provider.clone())?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificate::new(&provider)))
-            .with_no_client_auth(),
-        Verify::System => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
-        Verify::File(path) => builder.with_root_certificates(roots_in(path)?).with_no_client_auth(),
-    };
-    Ok(config)
+            .with_no_client_auth()),
+        Verify::System => trusting(None).map_err(|cause| format!("{cause} with sslrootcert=FILE")),
+        Verify::File(path) => {
+            trusting(Some(path.as_path())).map_err(|cause| format!("sslrootcert={cause}"))
+        }
+    }
+}
+
+/// The client side of TLS that believes the authorities in this PEM file, or those of the system.
+/// The error says which could not be used.
+pub fn trusting(file: Option<&Path>) -> Result<ClientConfig, String> {
+    let roots = file.map_or_else(system_roots, roots_in)?;
+    let builder = builder(Arc::new(ring::default_provider()))?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn builder(
+    provider: Arc<CryptoProvider>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, String> {
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())
 }
 
 /// Whether an error comes from TLS itself: a certificate that does not verify, a peer that speaks
@@ -45,15 +59,15 @@ fn system_roots() -> Result<RootCertStore, String> {
     let (added, _) =
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     match added {
-        0 => Err("the system has no certificates to check against; name a file with \
-                  sslrootcert=FILE, or install ca-certificates"
+        0 => Err("the system has no certificates to check against; install ca-certificates, or \
+                  name a file"
             .to_owned()),
         _ => Ok(roots),
     }
 }
 
 fn roots_in(path: &Path) -> Result<RootCertStore, String> {
-    let failed = |cause: String| format!("sslrootcert={}: {cause}", path.display());
+    let failed = |cause: String| format!("{}: {cause}", path.display());
     let mut roots = RootCertStore::empty();
     let certificates =
         CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;

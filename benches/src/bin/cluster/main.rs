@@ -21,32 +21,13 @@ mod wake;
 mod writes;
 
 use skep::report::Report;
-use skep_benches::Outcome;
+use skep_benches::{Outcome, parts};
 use std::process::ExitCode;
 
 const PARTS: &[&str] = &["decision", "hop", "wake", "writes", "throughput", "kill"];
 
 fn main() -> Outcome<ExitCode> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let wanted: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
-    if let Some(unknown) = wanted.iter().find(|word| !PARTS.contains(word)) {
-        return Err(format!("no part {unknown:?}, there are: {}", PARTS.join(", ")).into());
-    }
-    let mut report = Report::new("bench cluster");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    for part in PARTS.iter().filter(|part| wanted.is_empty() || wanted.contains(part)) {
-        tokio::task::LocalSet::new().block_on(&runtime, run(part, &mut report))?;
-    }
-    print::judge(&mut report);
-    if words.contains(&"--json") {
-        return Ok(skep_benches::finish(&report));
-    }
-    println!("{}", print::table(&report));
-    for failure in &report.failures {
-        println!("failed: {failure}");
-    }
-    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    parts::run("bench cluster", PARTS, run, &print::goals(), print::table)
 }
 
 async fn run(part: &str, report: &mut Report) -> Outcome<()> {

@@ -1,6 +1,7 @@
 //! The table that people read, and the goals it is held against.
 
 use skep::report::Report;
+use skep_benches::parts::{Goal, readable, shown};
 
 const ANY: f64 = f64::INFINITY;
 
@@ -55,22 +56,9 @@ const ROWS: &[(&str, &str, f64, f64)] = &[
     ("nodes killed: longest wait for another, ms", "kill_longest_ms", -ANY, 2_000.0),
 ];
 
-/// Notes every goal that was missed.
-pub fn judge(report: &mut Report) {
-    for (_, name, least, most) in ROWS {
-        let Some(value) = report.figures.get(*name).copied() else { continue };
-        if !(*least..=*most).contains(&value) {
-            report.fail(format!("{name} is {value:.2}, the goal is {}", goal(*least, *most)));
-        }
-    }
-}
-
-fn goal(least: f64, most: f64) -> String {
-    match (least.is_finite(), most.is_finite()) {
-        (_, true) => format!("<= {most}"),
-        (true, false) => format!(">= {least}"),
-        (false, false) => String::new(),
-    }
+/// What the figures are held against.
+pub fn goals() -> Vec<Goal> {
+    ROWS.iter().map(|(_, name, least, most)| (*name, *least, *most)).collect()
 }
 
 /// The rows of which anything was measured.
@@ -78,24 +66,17 @@ pub fn table(report: &Report) -> String {
     let width = ROWS.iter().map(|(what, ..)| what.len()).max().unwrap_or(0);
     let row = |(what, name, least, most): &(&str, &str, f64, f64)| {
         let value = readable(*report.figures.get(*name)?);
-        let line = format!("{what:width$}  {value:>10}  {}", goal(*least, *most));
+        let line = format!("{what:width$}  {value:>10}  {}", shown(*least, *most));
         Some(line.trim_end().to_owned())
     };
     let head = format!("{:width$}  {:>10}  goal", "what", "measured");
     std::iter::once(head).chain(ROWS.iter().filter_map(row)).collect::<Vec<_>>().join("\n")
 }
 
-fn readable(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1_000.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skep_benches::parts::judge;
 
     #[test]
     fn a_missed_goal_fails_and_only_what_was_measured_is_shown() {
@@ -103,7 +84,7 @@ mod tests {
         report.figure("throughput_ratio", 0.5);
         report.figure("hop_pop_p50_us", 149.0);
         report.figure("kill_errors_elsewhere", 1.0);
-        judge(&mut report);
+        judge(&mut report, &goals());
         assert_eq!(report.failures.len(), 2, "{:?}", report.failures);
         let table = table(&report);
         assert_eq!(table.lines().count(), 4, "{table}");

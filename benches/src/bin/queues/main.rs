@@ -30,7 +30,7 @@ mod table;
 mod wake;
 
 use skep::report::Report;
-use skep_benches::{Outcome, bodies, http};
+use skep_benches::{Outcome, bodies, http, parts};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -42,28 +42,12 @@ const PARTS: &[&str] = &["push", "pop", "wake", "partitions", "purge", "postgres
 
 fn main() -> Outcome<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if let ["as-table", database] = words.as_slice() {
+    if let [part, database] = words.as_slice()
+        && part == "as-table"
+    {
         return table::run(database).map(|()| ExitCode::SUCCESS);
     }
-    let wanted: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
-    if let Some(unknown) = wanted.iter().find(|word| !PARTS.contains(word)) {
-        return Err(format!("no part {unknown:?}, there are: {}", PARTS.join(", ")).into());
-    }
-    let mut report = Report::new("bench queues");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    for part in PARTS.iter().filter(|part| wanted.is_empty() || wanted.contains(part)) {
-        tokio::task::LocalSet::new().block_on(&runtime, run(part, &mut report))?;
-    }
-    print::judge(&mut report);
-    if words.contains(&"--json") {
-        return Ok(skep_benches::finish(&report));
-    }
-    println!("{}", print::table(&report));
-    for failure in &report.failures {
-        println!("failed: {failure}");
-    }
-    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    parts::run("bench queues", PARTS, run, print::GOALS, print::table)
 }
 
 async fn run(part: &str, report: &mut Report) -> Outcome<()> {

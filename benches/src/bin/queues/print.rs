@@ -1,9 +1,10 @@
 //! The table that people read, and the goals it is held against.
 
 use skep::report::Report;
+use skep_benches::parts::{Goal, readable};
 
-/// Name of a figure, least and most.
-pub const GOALS: &[(&str, f64, f64)] = &[
+/// What the figures are held against.
+pub const GOALS: &[Goal] = &[
     ("push_1_ratio_to_table", 3.0, f64::INFINITY),
     ("push_10_ratio_to_table", 3.0, f64::INFINITY),
     ("push_100_ratio_to_table", 3.0, f64::INFINITY),
@@ -90,16 +91,6 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Notes every goal that was missed.
-pub fn judge(report: &mut Report) {
-    for (name, least, most) in GOALS {
-        let Some(value) = report.figures.get(*name).copied() else { continue };
-        if !(*least..=*most).contains(&value) {
-            report.fail(format!("{name} is {value:.2}, the goal is {least} to {most}"));
-        }
-    }
-}
-
 /// The rows of which anything was measured.
 pub fn table(report: &Report) -> String {
     let cells = |row: &Row| {
@@ -129,24 +120,17 @@ pub fn table(report: &Report) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn readable(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1_000.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skep_benches::parts::judge;
 
     #[test]
     fn a_missed_goal_fails_and_only_what_was_measured_is_shown() {
         let mut report = Report::new("bench queues");
         report.figure("push_10_rate_skep", 150_000.4);
         report.figure("push_10_ratio_to_table", 2.5);
-        judge(&mut report);
+        judge(&mut report, GOALS);
         assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
         let table = table(&report);
         assert_eq!(table.lines().count(), 2, "{table}");

@@ -5,6 +5,7 @@ use super::failed::{Evidence, Failed, FailedKind, Witness};
 use super::link::Link;
 use super::options::{ForwardOptions, Limits};
 use super::peer::{Peer, Target};
+use super::tls::Stream;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use std::error::Error;
@@ -116,13 +117,18 @@ impl Exchange {
         self.peer.note_connect();
         let not_sent = |why: String| Failed::new(FailedKind::NotSent, why);
         let (name, url) = (self.peer.name(), &target.url);
+        let failed = |error: &dyn Error| not_sent(format!("node {name} at {url}: {error}"));
         let connecting = async {
-            let stream = TcpStream::connect((target.host.as_str(), target.port))
-                .await
-                .map_err(|error| not_sent(format!("node {name} at {url}: {error}")))?;
-            Link::new(stream, target.generation, self.deadline)
-                .await
-                .map_err(|error| not_sent(format!("node {name} at {url}: {error}")))
+            let stream = TcpStream::connect((target.host.as_str(), target.port)).await;
+            let stream = stream.map_err(|error| failed(&error))?;
+            // Requests and answers are written whole; waiting for more to send would delay them.
+            let _ = stream.set_nodelay(true);
+            let stream: Box<dyn Stream> = match &target.tls {
+                None => Box::new(stream),
+                Some(tls) => Box::new(tls.secure(stream).await.map_err(|error| failed(&error))?),
+            };
+            let link = Link::new(stream, target.generation, self.deadline).await;
+            link.map_err(|error| failed(&error))
         };
         let limit = limit.min(self.deadline.saturating_duration_since(Instant::now()));
         tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| {

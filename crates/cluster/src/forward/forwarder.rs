@@ -96,15 +96,16 @@ impl Forwarder {
     /// the free connections to the old one.
     pub fn peer(&self, name: &Name, url: &str) -> Result<Peer, BadPeer> {
         let mut peers = self.lock();
+        let trust = self.options.trust.as_ref();
         if let Some(peer) = peers.get(name) {
-            peer.move_to(url)?;
+            peer.move_to(url, trust)?;
             return Ok(peer.clone());
         }
         let most = self.options.peers_max;
         if peers.len() >= most {
             return Err(BadPeer::TooMany { name: name.clone(), most });
         }
-        let peer = Peer::new(name.clone(), url)?;
+        let peer = Peer::new(name.clone(), url, trust)?;
         peers.insert(name.clone(), peer.clone());
         Ok(peer)
     }

@@ -49,7 +49,7 @@ impl Forwarder {
         let mut other = Some(other);
         let mut peer = to.clone();
         let mut so_far = SoFar { nodes: 1, ..SoFar::default() };
-        let mut left_open: Option<Instant> = None;
+        let mut left_open: Option<(Instant, Trouble)> = None;
         let mut request = request;
         loop {
             let left = limits.total.saturating_sub(began.elapsed());
@@ -69,14 +69,16 @@ impl Forwarder {
                     },
                 }
             };
-            so_far.open_since = left_open.map(|since| since.elapsed());
+            so_far.open_since = left_open.map(|(since, _)| since.elapsed());
             let next = plan::next(work, trouble, so_far);
             if matches!(next, Next::Again(_)) {
-                left_open.get_or_insert_with(Instant::now);
+                left_open.get_or_insert_with(|| (Instant::now(), trouble));
             }
+            // What left it open is the reason, whatever came of asking again.
+            let reason = left_open.map_or(trouble, |(_, first)| first);
             if next == Next::Empty {
                 to.note_fall_back();
-                return Journey::Empty { why: trouble };
+                return Journey::Empty { why: reason };
             }
             let Some(same) = same else { return Journey::Lost(why) };
             request = same;
@@ -96,7 +98,7 @@ impl Forwarder {
             };
             let Some(next_peer) = next_peer else {
                 to.note_fall_back();
-                return Journey::Here { request: Box::new(request), why: trouble };
+                return Journey::Here { request: Box::new(request), why: reason };
             };
             peer = next_peer;
         }

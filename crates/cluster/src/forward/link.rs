@@ -2,6 +2,7 @@
 
 use super::bell::Bell;
 use super::body::Sending;
+use super::tls::Stream;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -12,7 +13,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 /// How often a connection is looked at before others have their turn.
@@ -21,7 +21,7 @@ const LOOKS_MAX: usize = 4;
 /// A socket that counts what was written to it: the difference between a request that surely was
 /// not sent and one that may have been.
 struct Counted {
-    io: TokioIo<TcpStream>,
+    io: TokioIo<Box<dyn Stream>>,
     seen: Arc<Seen>,
 }
 
@@ -52,7 +52,7 @@ impl Counted {
     /// The end of the connection, if it is there; nothing may come on one that is free.
     fn peek(&self) -> Poll<io::Result<()>> {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(self.io.inner(), &mut [0], flags) {
+        match rustix::net::recv(self.io.inner().socket(), &mut [0], flags) {
             Err(Errno::AGAIN | Errno::INTR) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error.into())),
             Ok((_, 0)) => Poll::Ready(Ok(())),
@@ -117,9 +117,11 @@ pub(super) struct Link {
 
 impl Link {
     /// Speaks HTTP on a fresh connection.
-    pub async fn new(stream: TcpStream, generation: u64, deadline: Instant) -> hyper::Result<Self> {
-        // Requests and answers are written whole; waiting for more to send would delay them.
-        let _ = stream.set_nodelay(true);
+    pub async fn new(
+        stream: Box<dyn Stream>,
+        generation: u64,
+        deadline: Instant,
+    ) -> hyper::Result<Self> {
         let seen = Arc::new(Seen::default());
         let io = Counted { io: TokioIo::new(stream), seen: seen.clone() };
         let (sender, connection) = Builder::new().handshake(io).await?;

@@ -31,6 +31,7 @@ mod options;
 mod outcomes;
 mod peer;
 pub mod plan;
+mod tls;
 
 pub use body::{Answer, AnswerError, BodyFault, Sending};
 pub use failed::{Evidence, Failed, FailedKind, Witness};
@@ -44,3 +45,4 @@ pub use outcomes::{
     Begun, Fingerprint, Kept, Outcome, Outcomes, OutcomesNow, OutcomesOptions, Slot,
 };
 pub use peer::{BadPeer, Peer, PeerNow};
+pub use tls::trust;

@@ -1,5 +1,6 @@
 //! Limits of forwarding.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An option that cannot be.
@@ -37,6 +38,9 @@ pub struct ForwardOptions {
     /// Bytes of an answer that are read before it is passed on. If it breaks within them, nothing
     /// of it was seen, and it can be asked for again.
     pub gather_max: usize,
+    /// Whom nodes that speak TLS must be certified by, see [`super::trust`]; without it nothing is
+    /// forwarded to them.
+    pub trust: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Default for ForwardOptions {
@@ -51,6 +55,7 @@ impl Default for ForwardOptions {
             body_max: 64 << 20,
             answer_max: 256 << 20,
             gather_max: 256 << 10,
+            trust: None,
         }
     }
 }

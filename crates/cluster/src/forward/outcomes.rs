@@ -127,26 +127,21 @@ pub struct OutcomesNow {
 enum State {
     /// The sender is in the slot; it is dropped when the slot is.
     AtWork(watch::Receiver<()>),
-    Known {
-        outcome: Arc<Outcome>,
-        asked_again: bool,
-    },
+    Known(Arc<Outcome>),
 }
 
 struct Entry {
     print: Fingerprint,
-    serial: u64,
     state: State,
 }
 
 #[derive(Default)]
 struct Table {
     entries: HashMap<RequestId, Entry>,
-    /// Outcomes by age. Some may have been forgotten, or their id begun anew; the serial tells.
-    by_age: VecDeque<(Instant, RequestId, u64)>,
+    /// Outcomes by age.
+    by_age: VecDeque<(Instant, RequestId)>,
     known: usize,
     bytes: usize,
-    serials: u64,
     answered_again: u64,
     crowded_out: u64,
 }
@@ -154,23 +149,17 @@ struct Table {
 impl Table {
     /// Removes the oldest outcome, if it is older than `before`.
     fn drop_oldest(&mut self, before: Option<Instant>) -> bool {
-        let Some((made, id, serial)) = self.by_age.front().copied() else { return false };
+        let Some((made, id)) = self.by_age.front().copied() else { return false };
         if before.is_some_and(|before| made > before) {
             return false;
         }
         self.by_age.pop_front();
-        if self.entries.get(&id).is_some_and(|entry| entry.serial == serial) {
-            self.remove(id);
+        if let Some(Entry { state: State::Known(outcome), .. }) = self.entries.remove(&id) {
+            self.known -= 1;
+            self.bytes -= outcome.bytes();
             self.crowded_out += u64::from(before.is_none());
         }
         true
-    }
-
-    fn remove(&mut self, id: RequestId) {
-        if let Some(Entry { state: State::Known { outcome, .. }, .. }) = self.entries.remove(&id) {
-            self.known -= 1;
-            self.bytes -= outcome.bytes();
-        }
     }
 
     fn expire(&mut self, keep: Duration) {
@@ -223,14 +212,13 @@ impl Outcomes {
         let options = &self.0.options;
         let mut table = self.0.table();
         table.expire(options.keep);
-        if let Some(entry) = table.entries.get_mut(&id) {
+        if let Some(entry) = table.entries.get(&id) {
             if entry.print != print {
                 return Ok(Begun::Other);
             }
-            return match &mut entry.state {
+            return match &entry.state {
                 State::AtWork(first) => Err(first.clone()),
-                State::Known { outcome, asked_again } => {
-                    *asked_again = true;
+                State::Known(outcome) => {
                     let outcome = outcome.clone();
                     table.answered_again += 1;
                     Ok(Begun::Known(outcome))
@@ -242,25 +230,9 @@ impl Outcomes {
                 return Ok(Begun::Full);
             }
         }
-        table.serials += 1;
-        let serial = table.serials;
         let (ends, ended) = watch::channel(());
-        table.entries.insert(id, Entry { print, serial, state: State::AtWork(ended) });
-        Ok(Begun::First(Slot { shared: self.0.clone(), id, serial, _ends: ends }))
-    }
-
-    /// Forgets an outcome that nobody has asked for again; whether there was one. Whoever finds
-    /// that an answer was never read may undo it if so, and only if so.
-    pub fn forget_unasked(&self, id: RequestId) -> bool {
-        let mut table = self.0.table();
-        let unasked = table
-            .entries
-            .get(&id)
-            .is_some_and(|entry| matches!(entry.state, State::Known { asked_again: false, .. }));
-        if unasked {
-            table.remove(id);
-        }
-        unasked
+        table.entries.insert(id, Entry { print, state: State::AtWork(ended) });
+        Ok(Begun::First(Slot { shared: self.0.clone(), id, answered: false, _ends: ends }))
     }
 
     /// What is remembered, in numbers.
@@ -280,7 +252,7 @@ impl Outcomes {
 pub struct Slot {
     shared: Arc<Shared>,
     id: RequestId,
-    serial: u64,
+    answered: bool,
     _ends: watch::Sender<()>,
 }
 
@@ -324,18 +296,18 @@ impl Slot {
         Response::from_parts(parts, Kept { ahead, failed, rest })
     }
 
-    fn remember(self, outcome: Outcome) {
-        let Slot { shared, id, serial, .. } = &self;
+    fn remember(mut self, outcome: Outcome) {
+        // From here on the entry may be forgotten, and the id begun anew by another.
+        self.answered = true;
+        let Slot { shared, id, .. } = &self;
         let options = &shared.options;
         let mut table = shared.table();
-        let Some(entry) = table.entries.get_mut(id).filter(|entry| entry.serial == *serial) else {
-            return;
-        };
+        let Some(entry) = table.entries.get_mut(id) else { return };
         let bytes = outcome.bytes();
-        entry.state = State::Known { outcome: Arc::new(outcome), asked_again: false };
+        entry.state = State::Known(Arc::new(outcome));
         table.known += 1;
         table.bytes += bytes;
-        table.by_age.push_back((Instant::now(), *id, *serial));
+        table.by_age.push_back((Instant::now(), *id));
         table.expire(options.keep);
         while table.bytes > options.bytes_max && table.drop_oldest(None) {}
     }
@@ -343,12 +315,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut table = self.shared.table();
-        let unanswered = table.entries.get(&self.id).is_some_and(|entry| {
-            entry.serial == self.serial && matches!(entry.state, State::AtWork(_))
-        });
-        if unanswered {
-            table.entries.remove(&self.id);
+        if !self.answered {
+            self.shared.table().entries.remove(&self.id);
         }
     }
 }

@@ -3,9 +3,11 @@
 use super::latency::Latency;
 use super::link::Link;
 use super::options::ForwardOptions;
+use super::tls::Tls;
 use arc_swap::ArcSwap;
 use hyper::Uri;
 use hyper::header::HeaderValue;
+use rustls::ClientConfig;
 use skep_policy::Name;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,11 +19,19 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPeer {
     /// Its address is not one.
-    #[error("the address {url:?} of node {name} is not allowed; give http://HOST:PORT")]
+    #[error("the address {url:?} of node {name} is not allowed; give http[s]://HOST:PORT")]
     Url {
         /// The node.
         name: Name,
         /// What it said.
+        url: String,
+    },
+    /// It speaks TLS, and nobody is trusted to certify it.
+    #[error("node {name} at {url} speaks TLS; name who certifies nodes with cluster.ca")]
+    Untrusted {
+        /// The node.
+        name: Name,
+        /// Where it is.
         url: String,
     },
     /// There are as many nodes as may be.
@@ -41,24 +51,48 @@ pub(super) struct Target {
     pub authority: HeaderValue,
     pub host: String,
     pub port: u16,
+    /// If it speaks TLS.
+    pub tls: Option<Tls>,
     /// Grows with each new address, so that connections to an old one are known.
     pub generation: u64,
 }
 
 impl Target {
-    fn parse(url: &str, generation: u64) -> Option<Target> {
+    /// Of a node at this address, if it is one that can be used.
+    fn of(
+        name: &Name,
+        url: &str,
+        generation: u64,
+        trust: Option<&Arc<ClientConfig>>,
+    ) -> Result<Target, BadPeer> {
+        let (name, text) = (name.clone(), url.to_owned());
+        match (url.starts_with("https://"), trust) {
+            (true, None) => Err(BadPeer::Untrusted { name, url: text }),
+            (_, trust) => {
+                Target::parse(url, generation, trust).ok_or(BadPeer::Url { name, url: text })
+            }
+        }
+    }
+
+    fn parse(url: &str, generation: u64, trust: Option<&Arc<ClientConfig>>) -> Option<Target> {
         let uri: Uri = url.parse().ok()?;
         let authority = uri.authority()?;
-        let plain = uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
-        if !plain || authority.as_str().contains('@') {
+        let alone = uri.path() == "/" && uri.query().is_none();
+        if !alone || authority.as_str().contains('@') {
             return None;
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let (tls, port) = match uri.scheme_str()? {
+            "http" => (None, 80),
+            "https" => (Some(Tls::new(&host, trust?)?), 443),
+            _ => return None,
+        };
         Some(Target {
             url: url.to_owned(),
             authority: HeaderValue::from_str(authority.as_str()).ok()?,
             host,
-            port: authority.port_u16().unwrap_or(80),
+            port: authority.port_u16().unwrap_or(port),
+            tls,
             generation,
         })
     }
@@ -108,10 +142,12 @@ pub struct PeerNow {
 }
 
 impl Peer {
-    pub(super) fn new(name: Name, url: &str) -> Result<Self, BadPeer> {
-        let Some(target) = Target::parse(url, 0) else {
-            return Err(BadPeer::Url { name, url: url.to_owned() });
-        };
+    pub(super) fn new(
+        name: Name,
+        url: &str,
+        trust: Option<&Arc<ClientConfig>>,
+    ) -> Result<Self, BadPeer> {
+        let target = Target::of(&name, url, 0, trust)?;
         Ok(Peer(Arc::new(Shared {
             name,
             target: ArcSwap::from_pointee(target),
@@ -163,14 +199,16 @@ impl Peer {
     }
 
     /// It is elsewhere now; connections to where it was are closed.
-    pub(super) fn move_to(&self, url: &str) -> Result<(), BadPeer> {
+    pub(super) fn move_to(
+        &self,
+        url: &str,
+        trust: Option<&Arc<ClientConfig>>,
+    ) -> Result<(), BadPeer> {
         let old = self.target();
         if old.url == url {
             return Ok(());
         }
-        let Some(target) = Target::parse(url, old.generation + 1) else {
-            return Err(BadPeer::Url { name: self.0.name.clone(), url: url.to_owned() });
-        };
+        let target = Target::of(&self.0.name, url, old.generation + 1, trust)?;
         self.0.target.store(Arc::new(target));
         let closed = std::mem::take(&mut *self.free());
         drop(closed);
@@ -267,7 +305,7 @@ mod tests {
 
     #[test]
     fn addresses_are_http_with_host_and_port_alone() {
-        let host = |url: &str| Target::parse(url, 0).map(|target| (target.host, target.port));
+        let host = |url: &str| Target::parse(url, 0, None).map(|target| (target.host, target.port));
         assert_eq!(host("http://10.0.0.1:6632"), Some(("10.0.0.1".into(), 6632)));
         assert_eq!(host("http://[::1]:6632/"), Some(("::1".into(), 6632)));
         assert_eq!(host("http://node-b"), Some(("node-b".into(), 80)));
@@ -276,14 +314,18 @@ mod tests {
         }
         let name: Name = "b".parse().expect("is a name");
         assert_eq!(
-            Peer::new(name, "ftp://b").expect_err("is no address").to_string(),
-            r#"the address "ftp://b" of node b is not allowed; give http://HOST:PORT"#
+            Peer::new(name.clone(), "ftp://b", None).expect_err("is no address").to_string(),
+            r#"the address "ftp://b" of node b is not allowed; give http[s]://HOST:PORT"#
+        );
+        assert_eq!(
+            Peer::new(name, "https://b:1", None).expect_err("nobody is trusted").to_string(),
+            "node b at https://b:1 speaks TLS; name who certifies nodes with cluster.ca"
         );
     }
 
     #[test]
     fn no_more_enter_than_may_be() {
-        let peer = Peer::new("b".parse().expect("is a name"), "http://b:1").expect("is one");
+        let peer = Peer::new("b".parse().expect("is a name"), "http://b:1", None).expect("is one");
         assert!(peer.enter(2) && peer.enter(2));
         assert!(!peer.enter(2));
         assert_eq!(peer.in_flight(), 2);

@@ -21,7 +21,7 @@ pub struct PulseOptions {
     pub realm: String,
     /// Other nodes, from a list; this one may be among them.
     pub peers: Vec<Address>,
-    /// Where this node's API is, `http://host:port`, as others reach it.
+    /// Where this node's API is, `http://host:port` or `https://host:port`, as others reach it.
     pub api: String,
     /// Where others reach its datagrams, `host:port`, for people to see. None tells `listen`.
     pub udp: Option<String>,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, watch};
 
 /// Reads a request's head, says `words`, and closes; for `often` connections.
 async fn rude(words: &'static [u8], often: usize) -> std::net::SocketAddr {
@@ -26,6 +27,36 @@ async fn rude(words: &'static [u8], often: usize) -> std::net::SocketAddr {
         }
     });
     address
+}
+
+/// A node that never answers, whether it is asked, and whether its work was dropped.
+async fn node_that_hangs() -> (Node, watch::Receiver<bool>, watch::Receiver<bool>) {
+    let (told_gone, gone) = tell();
+    let (enter, entered) = watch::channel(false);
+    let enter = Arc::new(enter);
+    let node = Node::start(move |_| {
+        let (guard, enter) = (told_gone.guard(), enter.clone());
+        async move {
+            let _guard = guard;
+            enter.send_replace(true);
+            std::future::pending().await
+        }
+    })
+    .await;
+    (node, entered, gone)
+}
+
+/// A node whose one answer has begun, and what gives it more.
+async fn node_that_goes_on() -> (Node, mpsc::Sender<Result<Bytes, std::io::Error>>) {
+    let (sender, body) = pieces();
+    let body = Arc::new(Mutex::new(Some(body)));
+    let node = Node::start(move |_| {
+        let body = body.lock().expect("nobody panics").take().expect("is asked once");
+        async move { hyper::Response::new(body.boxed_unsync()) }
+    })
+    .await;
+    sender.send(Ok(Bytes::from_static(b"first"))).await.expect("is taken");
+    (node, sender)
 }
 
 #[tokio::test]
@@ -169,18 +200,7 @@ async fn an_answer_that_breaks_after_its_head_was_passed_on_breaks_off() {
 
 #[tokio::test]
 async fn a_cut_while_a_node_works_is_a_lost_answer_and_the_node_hears_of_it() {
-    let (told_gone, mut gone) = tell();
-    let (enter, mut entered) = tokio::sync::watch::channel(false);
-    let enter = Arc::new(enter);
-    let node = Node::start(move |_| {
-        let (guard, enter) = (told_gone.guard(), enter.clone());
-        async move {
-            enter.send_replace(true);
-            let _guard = guard;
-            std::future::pending().await
-        }
-    })
-    .await;
+    let (node, mut entered, mut gone) = node_that_hangs().await;
     let proxy = Proxy::start(("127.0.0.1", node.address.port()));
     let a = A::new();
     let b = a.peer(([127, 0, 0, 1], proxy.port()).into());
@@ -196,15 +216,7 @@ async fn a_cut_while_a_node_works_is_a_lost_answer_and_the_node_hears_of_it() {
 
 #[tokio::test]
 async fn a_node_that_hangs_is_given_up_at_the_deadline_and_hears_of_it() {
-    let (told_gone, mut gone) = tell();
-    let node = Node::start(move |_| {
-        let guard = told_gone.guard();
-        async move {
-            let _guard = guard;
-            std::future::pending().await
-        }
-    })
-    .await;
+    let (node, _, mut gone) = node_that_hangs().await;
     let a = A::new();
     let b = a.peer(node.address);
     let began = Instant::now();
@@ -219,17 +231,10 @@ async fn a_node_that_hangs_is_given_up_at_the_deadline_and_hears_of_it() {
 
 #[tokio::test]
 async fn an_answer_that_never_ends_is_broken_off_at_the_deadline() {
-    let (sender, body) = pieces();
-    let body = Arc::new(Mutex::new(Some(body)));
-    let node = Node::start(move |_| {
-        let body = body.lock().expect("nobody panics").take().expect("is asked once");
-        async move { hyper::Response::new(body.boxed_unsync()) }
-    })
-    .await;
+    let (node, sender) = node_that_goes_on().await;
     let a = A::with(ForwardOptions { gather_max: 1, ..Default::default() });
     let b = a.peer(node.address);
     let limits = Limits { total: Duration::from_millis(300), ..a.limits() };
-    sender.send(Ok(Bytes::from_static(b"first"))).await.expect("is taken");
     let answer = a.forwarder.forward(&b, get("/"), limits).await.expect("has a head");
     let error = within(answer.into_body().collect()).await.expect_err("does not end");
     assert_eq!(error, AnswerError::Deadline);
@@ -239,18 +244,7 @@ async fn an_answer_that_never_ends_is_broken_off_at_the_deadline() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_ends_the_wait_of_the_other_node() {
-    let (told_gone, mut gone) = tell();
-    let (enter, mut entered) = tokio::sync::watch::channel(false);
-    let enter = Arc::new(enter);
-    let node = Node::start(move |_| {
-        let (guard, enter) = (told_gone.guard(), enter.clone());
-        async move {
-            let _guard = guard;
-            enter.send_replace(true);
-            std::future::pending().await
-        }
-    })
-    .await;
+    let (node, mut entered, mut gone) = node_that_hangs().await;
     let a = A::new();
     let b = a.peer(node.address);
     let asking = tokio::spawn({
@@ -267,16 +261,9 @@ async fn a_caller_that_goes_away_ends_the_wait_of_the_other_node() {
 
 #[tokio::test]
 async fn a_caller_that_stops_reading_ends_the_answer_of_the_other_node() {
-    let (sender, body) = pieces();
-    let body = Arc::new(Mutex::new(Some(body)));
-    let node = Node::start(move |_| {
-        let body = body.lock().expect("nobody panics").take().expect("is asked once");
-        async move { hyper::Response::new(body.boxed_unsync()) }
-    })
-    .await;
+    let (node, sender) = node_that_goes_on().await;
     let a = A::with(ForwardOptions { gather_max: 1, ..Default::default() });
     let b = a.peer(node.address);
-    sender.send(Ok(Bytes::from_static(b"first"))).await.expect("is taken");
     let answer = a.forwarder.forward(&b, get("/"), LONG).await.expect("has a head");
     drop(answer);
     within(sender.closed()).await;

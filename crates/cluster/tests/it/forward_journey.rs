@@ -204,10 +204,11 @@ async fn a_pop_whose_node_stays_away_is_empty_and_an_ack_is_done_here() {
         proxy.cut();
         let journey = within(asking).await.expect("does not panic");
         match (work, journey) {
-            (Work::Pop, Journey::Empty { .. }) => {
+            (Work::Pop, Journey::Empty { why }) => {
                 assert!(cut.elapsed() >= POP_PATIENCE / 2, "it was waited for");
+                assert_eq!(why, Trouble::AnswerLost, "however it failed after that");
             }
-            (Work::Settle, Journey::Here { .. }) => {}
+            (Work::Settle, Journey::Here { why, .. }) => assert_eq!(why, Trouble::AnswerLost),
             _ => panic!("{work:?} ended in another way"),
         }
         assert_eq!(done.load(Ordering::SeqCst), 1);

@@ -265,21 +265,3 @@ async fn an_answer_that_broke_while_it_was_made_is_not_known() {
     assert_eq!(error.to_string(), "the disk is gone");
     first(&outcomes, id).await;
 }
-
-#[tokio::test]
-async fn an_answer_that_nobody_read_can_be_undone_unless_it_was_asked_for_again() {
-    let outcomes = Outcomes::new(OutcomesOptions::default());
-    let (unread, asked) = (RequestId::mint(), RequestId::mint());
-    assert!(!outcomes.forget_unasked(unread), "there is none yet");
-    let slot = first(&outcomes, unread).await;
-    assert!(!outcomes.forget_unasked(unread), "it is at work");
-    slot.keep(reply(200, "messages")).await;
-    assert!(outcomes.forget_unasked(unread));
-    assert!(!outcomes.forget_unasked(unread), "only one may undo it");
-    answered(&outcomes, asked, reply(200, "messages")).await;
-    assert!(known(&outcomes, asked).await.is_some());
-    assert!(!outcomes.forget_unasked(asked));
-    // An id that was forgotten begins anew, and its first age does not end its second.
-    answered(&outcomes, unread, reply(200, "others")).await;
-    assert_eq!(known(&outcomes, unread).await, Some(Bytes::from_static(b"others")));
-}

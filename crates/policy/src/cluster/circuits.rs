@@ -48,6 +48,8 @@ struct Circuit {
     gone: bool,
     /// When it opened last.
     opened_at: Time,
+    /// Since when it is half open and was not named by [`Circuits::to_probe`].
+    half_open_since: Option<Time>,
 }
 
 impl Circuit {
@@ -55,6 +57,9 @@ impl Circuit {
         matches!(self.breaker.state(), State::Open { .. }) && !self.gone
     }
 }
+
+/// A peer whose breaker is half open is asked on purpose, if so long nothing has decided about it.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
 
 /// Waits are longer by up to this part, so that nodes do not all try again at once.
 const JITTER_PERMILLE: u64 = 200;
@@ -113,6 +118,27 @@ impl Circuits {
         circuits
             .filter_map(|(&peer, one)| Some((peer, one.breaker.pass_time(now, &options)?)))
             .collect()
+    }
+
+    /// Peers whose breakers have been half open for a while: no request that would tell has come
+    /// by, and without one they would be out for ever. Whoever calls this asks them something. One
+    /// that nothing is heard of even so is named again after as long.
+    pub fn to_probe(&mut self, now: Time) -> Vec<u64> {
+        let mut named = Vec::new();
+        for (&peer, circuit) in &mut self.peers {
+            if !matches!(circuit.breaker.state(), State::HalfOpen { .. }) {
+                circuit.half_open_since = None;
+                continue;
+            }
+            // A clock that jumped back must not keep it waiting until it has caught up.
+            let since = circuit.half_open_since.unwrap_or(now).min(now);
+            let is_due = now.since(since) >= PROBE_AFTER;
+            circuit.half_open_since = Some(if is_due { now } else { since });
+            if is_due {
+                named.push(peer);
+            }
+        }
+        named
     }
 
     /// When [`Circuits::pass_time`] will have something to do.
@@ -193,6 +219,55 @@ mod tests {
         let change = circuits.note(1, due, due, Ok(()), &mut chance).expect("closes");
         assert_eq!(change.chosen, Change::Closed);
         assert_eq!(circuits.state(1), State::Closed);
+    }
+
+    #[test]
+    fn a_half_open_breaker_without_traffic_is_probed_after_a_while_and_again_if_nothing_is_heard() {
+        let mut circuits = circuits(3);
+        assert!(circuits.to_probe(at(0)).is_empty(), "nobody is half open");
+        fail(&mut circuits, 1, 0, Failure::Bad, 3);
+        assert!(circuits.to_probe(at(1_000)).is_empty(), "it is open");
+        let due = circuits.next_at().expect("is open");
+        circuits.pass_time(due);
+        let after = |millis: u64| due + Duration::from_millis(millis);
+        for (millis, is_named) in
+            [(0, false), (1_999, false), (2_000, true), (3_999, false), (4_000, true)]
+        {
+            let named = circuits.to_probe(after(millis));
+            assert_eq!(named == [1_u64], is_named, "{millis} ms later: {named:?}");
+        }
+        let mut chance = SeededChance::new(1);
+        circuits.note(1, after(4_001), after(4_000), Ok(()), &mut chance);
+        assert_eq!(circuits.state(1), State::Closed, "the probe's answer closes it");
+        assert!(circuits.to_probe(after(9_000)).is_empty());
+    }
+
+    #[test]
+    fn a_failed_probe_opens_again_and_the_next_one_waits_as_long_as_the_first() {
+        let mut circuits = circuits(3);
+        fail(&mut circuits, 1, 0, Failure::Unreachable, 3);
+        let mut due = circuits.next_at().expect("is open");
+        for _ in 0..3 {
+            circuits.pass_time(due);
+            assert!(circuits.to_probe(due).is_empty());
+            let probed = due + PROBE_AFTER;
+            assert_eq!(circuits.to_probe(probed), [1_u64]);
+            let mut chance = SeededChance::new(1);
+            circuits.note(1, probed, probed, Err(Failure::Unreachable), &mut chance);
+            assert!(circuits.to_probe(probed).is_empty(), "it is open again");
+            due = circuits.next_at().expect("is open");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_does_not_put_a_probe_off() {
+        let mut circuits = circuits(3);
+        fail(&mut circuits, 1, 3_600_000, Failure::Bad, 3);
+        let due = circuits.next_at().expect("is open");
+        circuits.pass_time(due);
+        assert!(circuits.to_probe(due).is_empty());
+        assert!(circuits.to_probe(at(0)).is_empty());
+        assert_eq!(circuits.to_probe(at(0) + PROBE_AFTER), [1_u64]);
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod tests;
 mod uses;
 mod view;
 
+pub use crate::flaw::Flaw;
 pub use balance::{Balance, balance};
 pub use circuits::{Circuits, Failure, breaker_options};
 pub use decide::{Avoiding, Choice, Place, Rule, Traffic, consumer, producer};
@@ -43,7 +44,7 @@ pub use explain::{explain_consumer, explain_producer};
 pub use keys::Ask;
 pub use load::{Sample, Smoothed, score};
 pub use moves::{Kind, Move, Moves};
-pub use options::{Flaw, Options};
+pub use options::Options;
 pub use overrides::Overrides;
 pub use uses::{Use, Uses};
 pub use view::{Member, View};

@@ -1,6 +1,6 @@
-//! The numbers of the decision, and what is wrong with a number.
+//! The numbers of the decision.
 
-use std::fmt;
+use crate::flaw::{Flaw, require};
 use std::time::Duration;
 
 /// By which numbers nodes decide. All nodes of a cluster should have the same.
@@ -61,25 +61,6 @@ impl Default for Options {
     }
 }
 
-/// A number that cannot work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
-    /// Which.
-    pub field: &'static str,
-    /// What it is.
-    pub value: String,
-    /// What would be right.
-    pub right: &'static str,
-}
-
-impl fmt::Display for Flaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}; {}", self.field, self.value, self.right)
-    }
-}
-
-impl std::error::Error for Flaw {}
-
 const SCORE: &str = "it must be a number from 0 to 1";
 
 impl Options {
@@ -129,22 +110,13 @@ impl Options {
     }
 }
 
-fn require(
-    fits: bool,
-    field: &'static str,
-    value: impl fmt::Display,
-    right: &'static str,
-) -> Result<(), Flaw> {
-    if fits { Ok(()) } else { Err(Flaw { field, value: value.to_string(), right }) }
-}
-
 fn require_span(
     fits: bool,
     field: &'static str,
     value: Duration,
     right: &'static str,
 ) -> Result<(), Flaw> {
-    if fits { Ok(()) } else { Err(Flaw { field, value: format!("{value:?}"), right }) }
+    require(fits, field, format_args!("{value:?}"), right)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What is known about a server and its monitors before anything is decided.
 
 use super::score::Measured;
-use super::settings::Flaw;
 use crate::Time;
+use crate::flaw::Flaw;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;

@@ -41,11 +41,12 @@ mod tests;
 mod view;
 mod work;
 
+pub use crate::flaw::Flaw;
 pub use explain::{Explanation, explain};
 pub use facts::{Assignment, Challenge, GlobalStatus, Id, Kind, Monitor, Server, Status, Stored};
 pub use plan::{Budget, Cause, Change, Counts, Outcome, Plan, Rule, State, Stay, Verdict};
 pub use roster::Roster;
 pub use rules::plan;
 pub use score::{Health, Measured, Sample, Seen, Summary, next_score, priority, step};
-pub use settings::{Flaw, Settings};
+pub use settings::Settings;
 pub use view::{ChangeView, StateView, View, ViolationView};

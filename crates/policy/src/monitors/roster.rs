@@ -4,7 +4,8 @@
 //! then array look-ups, however many servers follow.
 
 use super::facts::{GlobalStatus, Id, Monitor, Server};
-use super::settings::{Flaw, Settings};
+use super::settings::Settings;
+use crate::flaw::Flaw;
 use std::net::IpAddr;
 
 /// No account, no network, nobody.

@@ -1,9 +1,9 @@
-//! The numbers of the selection, and what is wrong with a number.
+//! The numbers of the selection.
 
 use super::Status;
 use crate::Time;
+use crate::flaw::{Flaw, require};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::time::Duration;
 
 /// By which numbers monitors are selected. In JSON every field may be left out; spans are seconds.
@@ -109,32 +109,6 @@ impl Default for Settings {
     }
 }
 
-/// A value that cannot work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
-    /// Which.
-    pub field: &'static str,
-    /// What it is.
-    pub value: String,
-    /// What would be right.
-    pub right: &'static str,
-}
-
-impl Flaw {
-    /// The flaw of this field's value.
-    pub fn new(field: &'static str, value: impl fmt::Display, right: &'static str) -> Self {
-        Flaw { field, value: value.to_string(), right }
-    }
-}
-
-impl fmt::Display for Flaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}; {}", self.field, self.value, self.right)
-    }
-}
-
-impl std::error::Error for Flaw {}
-
 /// No server needs more monitors than this, and no number of a run should be beyond it.
 const COUNT_MAX: u32 = 1_000;
 
@@ -226,15 +200,6 @@ impl Settings {
     pub const fn testing_target(&self, active: u32) -> u32 {
         self.target_testing + self.target_active.saturating_sub(active)
     }
-}
-
-fn require(
-    fits: bool,
-    field: &'static str,
-    value: impl fmt::Display,
-    right: &'static str,
-) -> Result<(), Flaw> {
-    if fits { Ok(()) } else { Err(Flaw::new(field, value, right)) }
 }
 
 mod seconds {

@@ -1,8 +1,11 @@
 //! Durable, visible, once.
 
 use crate::kit::*;
-use skep_queues::QueuesOptions;
+use skep_queues::record::Wishes;
 use skep_queues::store::*;
+use skep_queues::{NewItem, Queues, QueuesMetrics, QueuesOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
 on_each_store!(
@@ -19,6 +22,7 @@ on_each_store!(
     a_job_that_is_refused_harms_no_other_of_its_batch,
     a_queue_that_wants_encryption_takes_nothing_else,
     an_empty_push_is_answered,
+    who_wants_to_hear_no_more_of_pushes_is_forgotten,
 );
 
 async fn what_is_acknowledged_is_there_for_everybody_at_once(place: Place) {
@@ -214,4 +218,36 @@ async fn an_empty_push_is_answered(place: Place) {
     assert_eq!(store.settle(Vec::new()).await, []);
     assert_eq!(store.transact(Vec::new(), &[]).await, Ok(Vec::new()));
     assert_eq!(store.run(Vec::new()).await, []);
+}
+
+async fn who_wants_to_hear_no_more_of_pushes_is_forgotten(place: Place) {
+    let (metrics, options) = (QueuesMetrics::default(), QueuesOptions::default());
+    let store = place.open().await.whole();
+    let queues = Queues::open(store, None, None, metrics, &options).await.expect("opens");
+    let hear = |most: usize| {
+        let count = Arc::new(AtomicUsize::new(0));
+        let told = count.clone();
+        queues.on_wake(move |queue| queue == "q" && told.fetch_add(1, Ordering::SeqCst) + 1 < most);
+        count
+    };
+    let (brief, long) = (hear(2), hear(usize::MAX));
+    let item = NewItem {
+        queue: "q".into(),
+        partition: "p".into(),
+        payload: b"1".as_slice().into(),
+        transaction: None,
+        trace: None,
+        producer: None,
+        wishes: Wishes::default(),
+    };
+    for number in 1..=4 {
+        queues.push(std::slice::from_ref(&item)).await.expect("is kept");
+        let heard = async || (long.load(Ordering::SeqCst) == number).then_some(());
+        soon("it is told", heard).await;
+        if number == 2 {
+            let let_go = async || (Arc::strong_count(&brief) == 1).then_some(());
+            soon("nothing of the first is kept", let_go).await;
+        }
+    }
+    assert_eq!(brief.load(Ordering::SeqCst), 2);
 }

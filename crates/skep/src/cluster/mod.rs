@@ -13,7 +13,8 @@ pub use told::NodeCluster;
 use crate::node::{Shared, State};
 use crate::settings::{ClusterSettings, Host};
 use around::{FromNodes, NodeAround};
-use skep_cluster::forward::ForwardOptions;
+use rustls::ClientConfig;
+use skep_cluster::forward::{self, ForwardOptions};
 use skep_cluster::{
     Address, Cluster, ClusterError, ClusterMetrics, ClusterOptions, Discover, PulseError,
     PulseOptions, Secret,
@@ -64,11 +65,12 @@ impl ClusterPlace {
         }
         let around = Arc::new(NodeAround(Arc::downgrade(shared)));
         let discover: Arc<dyn Discover> = Arc::new(FromNodes(Arc::downgrade(shared)));
+        let trust = trust(shared)?;
         let bind = |listen| {
             let clocks: (Arc<dyn skep_policy::Clock>, Arc<dyn skep_policy::Clock>) =
                 (Arc::new(BootClock), Arc::new(WallClock));
             Cluster::bind(
-                options(shared, listen),
+                options(shared, listen, trust.clone()),
                 around.clone(),
                 Some(discover.clone()),
                 shared.work.pools.clone(),
@@ -109,16 +111,35 @@ impl ClusterPlace {
     }
 }
 
-fn options(shared: &Shared, listen: SocketAddr) -> ClusterOptions {
+/// Whom other nodes must be certified by. A node that speaks plainly itself and was told nobody
+/// forwards to those who do too.
+fn trust(shared: &Shared) -> Result<Option<Arc<ClientConfig>>, ClusterError> {
+    let file = shared.settings.cluster.ca.as_deref();
+    if file.is_none() && shared.certificate.is_none() {
+        return Ok(None);
+    }
+    match forward::trust(file) {
+        Ok(trust) => Ok(Some(trust)),
+        Err(cause) if file.is_some() => Err(ClusterError::Trust(cause)),
+        Err(cause) => {
+            tracing::warn!(cause, "nothing is forwarded to nodes that speak TLS; set cluster.ca");
+            Ok(None)
+        }
+    }
+}
+
+fn options(
+    shared: &Shared,
+    listen: SocketAddr,
+    trust: Option<Arc<ClientConfig>>,
+) -> ClusterOptions {
     let settings = &shared.settings.cluster;
     let mut pulse = PulseOptions::new(shared.name.as_str(), listen);
     pulse.secret = settings.secret.as_ref().and_then(|secret| Secret::new(&secret.0).ok());
     pulse.realm = shared.installation.get().map(|one| one.id.to_string()).unwrap_or_default();
     pulse.peers = settings.peers.0.iter().filter_map(|peer| peer.show().parse().ok()).collect();
-    // Nodes talk to each other without encryption; one that wants it is not forwarded to.
-    if shared.certificate.is_none() {
-        pulse.api = format!("http://{}", reachable(settings, shared.address));
-    }
+    let scheme = if shared.certificate.is_some() { "https" } else { "http" };
+    pulse.api = format!("{scheme}://{}", reachable(settings, shared.address));
     pulse.udp = Some(reachable(settings, listen)).filter(|udp| udp.parse::<Address>().is_ok());
     pulse.zone = settings.zone.as_ref().map(ToString::to_string).unwrap_or_default();
     pulse.heartbeat = settings.heartbeat;
@@ -128,6 +149,7 @@ fn options(shared: &Shared, listen: SocketAddr) -> ClusterOptions {
         connect: settings.connect_timeout,
         total: settings.forward_timeout,
         body_max: shared.settings.api.body_max.0,
+        trust,
         ..ForwardOptions::default()
     };
     let policy = Options {

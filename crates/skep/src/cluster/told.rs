@@ -1,5 +1,6 @@
 //! What a node tells about its cluster, also while it has none.
 
+use crate::http::known_by;
 use crate::node::{Shared, State};
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -226,17 +227,4 @@ fn drain_request(node: &str, from: &HeaderMap) -> Outgoing {
         headers,
         body: Sending::whole(order.to_string().into()),
     }
-}
-
-/// Those headers that a caller is known by.
-fn known_by(from: &HeaderMap) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    let known_by = [header::AUTHORIZATION, header::COOKIE, header::HOST, header::ORIGIN];
-    let custom = ["x-api-key", "x-csrf-token"].map(header::HeaderName::from_static);
-    for name in known_by.into_iter().chain(custom) {
-        if let Some(value) = from.get(&name) {
-            headers.insert(name, value.clone());
-        }
-    }
-    headers
 }

@@ -28,8 +28,14 @@ use std::time::{Duration, Instant};
 pub const COOKIE: &str = "skep_login";
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-static CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
+
+/// What callers prove themselves with.
+static PROOFS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, API_KEY];
+
+/// What is looked at beside it.
+static BESIDE: [HeaderName; 3] = [header::HOST, header::ORIGIN, CSRF_TOKEN];
 
 /// What proxies add.
 const FORWARDED: [&str; 5] =
@@ -424,13 +430,25 @@ fn identify(
     Ok(Some(Caller::trusted(Who::Local)))
 }
 
+/// What a caller proves itself with, whatever it is worth.
+pub fn proof(headers: &HeaderMap) -> &[u8] {
+    let proof = PROOFS.iter().find_map(|name| headers.get(name));
+    proof.map(HeaderValue::as_bytes).unwrap_or_default()
+}
+
+/// All that a caller is known by, for what another node is asked on its behalf.
+pub fn known_by(from: &HeaderMap) -> HeaderMap {
+    let names = PROOFS.iter().chain(&BESIDE);
+    names.filter_map(|name| Some((name.clone(), from.get(name)?.clone()))).collect()
+}
+
 fn sent_key(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|text| {
         let (scheme, key) = text.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
     });
-    bearer.or_else(|| headers.get(&API_KEY).map(|value| value.to_str().unwrap_or_default()))
+    bearer.or_else(|| headers.get(API_KEY).map(|value| value.to_str().unwrap_or_default()))
 }
 
 /// The login's cookie, if the browser sent one.

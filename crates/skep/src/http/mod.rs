@@ -22,7 +22,7 @@ pub use certificate::{
     Certificate, Files as CertificateFiles, LOOK_EVERY as CERTIFICATE_LOOK,
     Stamp as CertificateStamp,
 };
-pub use guard::admit_session;
+pub use guard::{admit_session, known_by};
 pub use problem::{CODES, Code, Flaw, Problem};
 pub use routes::{
     AccessAnswer, AuditAnswer, CapacityAnswer, Counts, CreateBody, CreatedAnswer, EndpointView,

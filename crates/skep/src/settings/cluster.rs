@@ -5,6 +5,7 @@ use super::value::{Secret, Value};
 use super::{hours, ms};
 use skep_policy::Name;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A list longer than this is a mistake.
@@ -38,6 +39,9 @@ section! {
         /// What heartbeats and forwarded requests are signed with; the same on all nodes.
         /// `openssl rand -hex 32` makes one.
         secret: Option<Secret> = None;
+        /// PEM file with the authorities that the certificates of other nodes must be from, where
+        /// nodes speak TLS; a node with a certificate goes by the system's if not set.
+        ca: Option<PathBuf> = None;
         /// Where this node is, as in `eu-1a`; between equals one of the same zone is taken.
         zone: Option<Name> = None;
         /// How often a node says how it is.

@@ -7,5 +7,6 @@ mod kit;
 mod load;
 mod lost;
 mod set;
+mod tls;
 mod waits;
 mod writes;

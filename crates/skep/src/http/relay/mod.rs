@@ -12,14 +12,14 @@
 mod pop;
 mod write;
 
-use super::guard::peer;
+use super::guard::{peer, proof};
 use super::problem::{self, Problem};
 use crate::node::Shared;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use pop::Popping;
@@ -92,12 +92,8 @@ async fn arrived(cluster: &Cluster, kind: Kind, request: Request, next: Next) ->
         cluster.arrived(&popping.ask());
         popping.waits(cluster)
     });
-    let headers = request.headers();
-    let known_by = [header::AUTHORIZATION.as_str(), header::COOKIE.as_str(), "x-api-key"];
-    let known_by = known_by.into_iter().find_map(|name| headers.get(name));
-    let known_by = known_by.map(HeaderValue::as_bytes).unwrap_or_default();
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-    let print = Fingerprint::of(request.method(), path, known_by);
+    let print = Fingerprint::of(request.method(), path, proof(request.headers()));
     let mut response = match cluster.outcomes().begin(id, print, SAME_ID_PATIENCE).await {
         Begun::First(slot) => {
             let mut response = next.run(request).await;

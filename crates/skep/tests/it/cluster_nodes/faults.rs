@@ -40,7 +40,7 @@ fn a_killed_node_is_noticed_only_by_those_who_asked_it() {
     trio.revive(place);
     trio.wait_until_together();
     load.wait_for_more();
-    let report = load.finish();
+    let report = load.finish(&trio);
     report.assert_only_at(place);
     assert!(report.forwarded > 0 && report.messages > 100, "{} messages", report.messages);
 }
@@ -59,7 +59,7 @@ fn a_node_that_hangs_delays_what_it_had_and_nothing_else() {
     trio.node(place).get("/health");
     trio.wait_until_together();
     load.wait_for_more();
-    let report = load.finish();
+    let report = load.finish(&trio);
     report.assert_only_at(place);
     assert!(report.messages > 100, "{} messages", report.messages);
 }
@@ -83,8 +83,27 @@ fn a_node_that_is_cut_off_from_the_others_goes_on_serving_its_own_clients() {
         let now = others(place).map(forwarded);
         now.iter().zip(&before).all(|(now, before)| now > before)
     });
-    let report = load.finish();
+    let report = load.finish(&trio);
     assert!(report.failures.is_empty(), "no client notices it: {:?}", report.failures);
+}
+
+/// Nobody's request tells that it is well, so the node that doubts it asks.
+#[test]
+fn a_node_that_nobody_asks_any_more_is_found_to_be_well_again() {
+    let trio = Trio::proxied(&[]);
+    let queue = trio.queue_of(1, "g");
+    let path = format!("/api/v1/pop/queue/{queue}?consumerGroup=g");
+    trio.proxy(1).cut();
+    until("its breaker opens", || {
+        let answer = trio.get(0, &path);
+        assert!(matches!(answer.status, 200 | 204), "{}", answer.body);
+        trio.server(0, 1)["breaker"] == "open"
+    });
+    let forwarded = trio.server(0, 1)["forwarded"].clone();
+    trio.proxy(1).heal();
+    until("it is healthy", || trio.server(0, 1)["healthy"] == true);
+    assert_eq!(trio.server(0, 1)["forwarded"], forwarded, "no request went there");
+    assert_eq!(trio.get(0, &path).header("x-served-by"), NAMES[1]);
 }
 
 #[test]
@@ -106,7 +125,7 @@ fn in_a_rolling_restart_no_request_fails() {
         trio.wait_until_together();
         load.wait_for(20);
     }
-    let report = load.finish();
+    let report = load.finish(&trio);
     report.assert_only_refused();
     assert!(report.messages > 100, "{} messages", report.messages);
 }

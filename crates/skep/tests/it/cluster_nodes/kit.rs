@@ -192,6 +192,33 @@ impl Trio {
         numbers.sum::<f64>() as u64
     }
 
+    /// What the database has of a partition and the lane of the load's group, and its time.
+    pub fn lane(&self, queue: &str, partition: &str) -> String {
+        self.database.run(&format!(
+            "SELECT json_build_object(
+                 'now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+                 'partition', row_to_json(p), 'lane', row_to_json(l),
+                 'segments', (SELECT json_agg(json_build_array(s.first, s.count, s.at))
+                              FROM (SELECT * FROM skep_queue_segments WHERE partition = p.id
+                                    ORDER BY first DESC LIMIT 4) s),
+                 'dead', (SELECT count(*) FROM skep_queue_dead d WHERE d.partition = p.id))
+             FROM skep_queues q
+             JOIN skep_queue_partitions p ON p.queue = q.id AND p.name = '{partition}'
+             LEFT JOIN skep_queue_groups g ON g.queue = q.id AND g.name = 'g' AND NOT g.deleted
+             LEFT JOIN skep_queue_lanes l ON l.partition = p.id AND l.grp = g.id
+             WHERE q.name = '{queue}' AND NOT q.deleted"
+        ))
+    }
+
+    /// What the nodes do in the database: who waits for whom, and since when.
+    pub fn sessions(&self) -> String {
+        self.database.run(
+            "SELECT pid, state, wait_event, pg_blocking_pids(pid), now() - xact_start,
+                    left(regexp_replace(query, '\\s+', ' ', 'g'), 90)
+             FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+    }
+
     /// Partitions of a queue that somebody has leased.
     pub fn leased(&self, place: usize, queue: &str) -> u64 {
         let answer = self.get(place, &format!("/api/v1/resources/queues/{queue}"));

@@ -33,7 +33,8 @@ pub fn queue(number: usize) -> String {
 /// A load that goes on until [`Load::finish`].
 pub struct Load {
     book: Arc<Book>,
-    threads: Vec<JoinHandle<()>>,
+    producers: Vec<JoinHandle<()>>,
+    consumers: Vec<JoinHandle<()>>,
 }
 
 /// What came of it.
@@ -108,8 +109,8 @@ impl Load {
             let book = book.clone();
             std::thread::spawn(move || book.consume(number))
         });
-        let threads = producers.chain(consumers).collect();
-        let load = Load { book, threads };
+        let (producers, consumers) = (producers.collect(), consumers.collect());
+        let load = Load { book, producers, consumers };
         load.wait_for_more();
         load
     }
@@ -129,20 +130,27 @@ impl Load {
     }
 
     /// Pushes nothing more, waits until everything was consumed, and looks at what happened.
-    pub fn finish(self) -> Report {
+    pub fn finish(self, trio: &Trio) -> Report {
         self.book.pushing.store(false, Ordering::Relaxed);
-        let deadline = Instant::now() + REST;
-        while !self.book.is_done() && Instant::now() < deadline {
+        // A push that is under way is acknowledged yet: until then everything that was may have
+        // been consumed for a moment, and those who should consume the rest must not go home.
+        join(self.producers);
+        let pushed = Instant::now();
+        while !self.book.is_done() && pushed.elapsed() < REST {
             pause(Duration::from_millis(20));
         }
-        self.book.consuming.store(false, Ordering::Relaxed);
-        for thread in self.threads {
-            thread.join().expect("it does not panic");
+        // As it is while consumers still ask.
+        let lost = self.book.lock().lost();
+        let mut told: Vec<String> = lost.iter().map(|one| one.tell(trio)).collect();
+        if !told.is_empty() {
+            told.push(format!("{:?} after the last push; in the database:", pushed.elapsed()));
+            told.push(trio.sessions());
         }
+        self.book.consuming.store(false, Ordering::Relaxed);
+        join(self.consumers);
         let state = self.book.lock();
         assert!(state.wrong.is_empty(), "{:#?}", state.wrong);
-        let lost = state.lost();
-        assert!(lost.is_empty(), "acknowledged and never consumed: {lost:?}");
+        assert!(told.is_empty(), "acknowledged and never consumed: {}", told.join("\n"));
         Report {
             messages: state.pushed.values().sum::<u64>() as usize,
             forwarded: state.forwarded,
@@ -151,9 +159,30 @@ impl Load {
     }
 }
 
+fn join(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().expect("it does not panic");
+    }
+}
+
+/// Messages of a lane that were pushed and that nobody has settled.
+struct Lost {
+    lane: String,
+    /// Their numbers, and how often each was handed out.
+    messages: Vec<(u64, usize)>,
+}
+
+impl Lost {
+    /// With what the database has of the lane: whether it is ready, leased, or never had them.
+    fn tell(&self, trio: &Trio) -> String {
+        let (queue, partition) = self.lane.split_once('/').expect("is a queue and a partition");
+        let Lost { lane, messages } = self;
+        format!("{lane}, number and times handed out {messages:?}: {}", trio.lane(queue, partition))
+    }
+}
+
 impl State {
-    /// Messages that were pushed and that nobody has settled.
-    fn lost(&self) -> Vec<String> {
+    fn lost(&self) -> Vec<Lost> {
         let mut lost = Vec::new();
         for (lane, count) in &self.pushed {
             let got = self.got.get(lane);
@@ -161,11 +190,11 @@ impl State {
                 let all = got.and_then(|got| got.get(number)).into_iter().flatten();
                 all.clone().any(|one| one.settled)
             };
-            let told = |n: u64| {
-                let times = got.and_then(|got| got.get(&n)).map_or(0, Vec::len);
-                format!("{lane}-{n}, handed out {times} times")
-            };
-            lost.extend((0..*count).filter(|n| !settled(n)).map(told));
+            let told = |n: u64| (n, got.and_then(|got| got.get(&n)).map_or(0, Vec::len));
+            let messages: Vec<_> = (0..*count).filter(|n| !settled(n)).map(told).collect();
+            if !messages.is_empty() {
+                lost.push(Lost { lane: lane.clone(), messages });
+            }
         }
         lost
     }

@@ -49,7 +49,7 @@ fn forwarded_writes_are_neither_lost_nor_doubled_when_a_node_is_killed() {
     trio.revive(2);
     trio.wait_until_together();
     load.wait_for_more();
-    let report = load.finish();
+    let report = load.finish(&trio);
     report.assert_only_at(2);
     assert!(report.forwarded > 0 && report.messages > 100, "{} messages", report.messages);
 }
