@@ -4,7 +4,7 @@
 //!   its own for each test.
 //! * [`Process`]: a spawned program whose log is kept, that can be waited for by what it prints,
 //!   stopped, continued and killed. [`Node`] is a `skep serve`.
-//! * [`Receiver`]: an HTTP server that keeps what it is sent.
+//! * [`Receiver`]: an HTTP server that keeps what it is sent. [`NtpServer`] tells the time.
 //! * [`EchoWorker`] and [`WebSocket`]: the two ends of a session through a gateway.
 //! * [`Proxy`]: a loopback connection that can be cut, frozen, muted, delayed and throttled.
 //! * [`Browser`]: a headless Chromium that shows pages, and `certificates` for TLS.
@@ -22,6 +22,7 @@ mod clock;
 mod folder;
 pub mod http;
 mod node;
+mod ntp;
 mod packages;
 pub mod playwright;
 mod postgres;
@@ -37,6 +38,7 @@ pub use browser::{Browser, Page};
 pub use clock::FakeClock;
 pub use folder::Folder;
 pub use node::Node;
+pub use ntp::{NtpManner, NtpServer};
 pub use postgres::{Postgres, SHARED_POSTGRES, TestDatabase};
 pub use process::{Ended, Process};
 pub use proxy::Proxy;

@@ -2,10 +2,10 @@
 
 use super::explain::Words;
 use super::facts::{Id, Kind, Server, Status};
-use super::plan::{Budget, Counts, Plan, Rule, State, Verdict};
+use super::plan::{Budget, Change, Counts, Plan, Rule, State, Verdict};
 use super::roster::Roster;
 use crate::Time;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The plan of one server, with names instead of places.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -67,8 +67,8 @@ pub struct ViolationView {
     pub id: Id,
     /// Of what.
     pub kind: Kind,
-    /// Since when; known for the first violation of a monitor.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Since when; known for the first violation of a monitor. In JSON in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "millis")]
     pub since: Option<Time>,
     /// Whether it leaves gradually because it was within the limits once.
     pub grandfathered: bool,
@@ -80,6 +80,10 @@ pub struct ViolationView {
     pub account: Option<Id>,
     /// In words.
     pub reason: String,
+}
+
+fn millis<S: Serializer>(time: &Option<Time>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(Time::as_millis).serialize(serializer)
 }
 
 /// The violations of one monitor.
@@ -106,18 +110,23 @@ pub(super) fn violations<'a>(
 }
 
 impl Plan {
+    /// The changes as they are shown.
+    pub fn changes_view(&self, roster: &Roster) -> Vec<ChangeView> {
+        let words = Words { roster, plan: self };
+        let view = |change: &Change| {
+            let (_, verdict) = self.verdict(change.monitor)?;
+            let (from, to, rule) = (change.from, change.to, change.rule);
+            let id = roster.monitor(change.monitor).id.clone();
+            Some(ChangeView { id, from, to, rule, reason: words.change(change, verdict) })
+        };
+        self.changes.iter().filter_map(view).collect()
+    }
+
     /// The plan as it is shown.
     pub fn view(&self, roster: &Roster, server: &Server) -> View {
         let words = Words { roster, plan: self };
-        let id = |place: u32| roster.monitor(place).id.clone();
-        let changes = self.changes.iter().filter_map(|change| {
-            let (_, verdict) = self.verdict(change.monitor)?;
-            let reason = words.change(change, verdict);
-            let (from, to, rule) = (change.from, change.to, change.rule);
-            Some(ChangeView { id: id(change.monitor), from, to, rule, reason })
-        });
         let states = (1..).zip(&self.verdicts).map(|(rank, verdict)| StateView {
-            id: id(verdict.monitor),
+            id: roster.monitor(verdict.monitor).id.clone(),
             rank,
             status: verdict.status,
             state: verdict.state,
@@ -127,7 +136,7 @@ impl Plan {
         let found = self.verdicts.iter().flat_map(|verdict| violations(roster, self, verdict));
         View {
             server: server.id.clone(),
-            changes: changes.collect(),
+            changes: self.changes_view(roster),
             states: states.collect(),
             violations: found.collect(),
             counts: self.after,

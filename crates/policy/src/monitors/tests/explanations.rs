@@ -67,6 +67,7 @@ fn a_plan_is_shown_with_changes_states_violations_and_counts() {
     assert_eq!(json["violations"][0]["kind"], "limit");
     assert_eq!(json["violations"][0]["account"], 9);
     assert_eq!(json["violations"][0]["grandfathered"], true);
+    assert_eq!(json["violations"][0]["since"], case.now.as_millis(), "in milliseconds");
     assert_eq!(json["counts"]["active"], 7);
     assert_eq!(json["budget"]["each"], 2);
 }
