@@ -10,7 +10,7 @@ const BENCHMARKS: &[(&str, &str)] = &[
     ("edge", "requests a second against nginx, idle connections, the dashboard's weight"),
     ("footprint", "size of the binary, memory of an idle node, start to ready"),
     ("forward", "the forwarder alone against nginx as the hop"),
-    ("monitors", "plans of one server and of a fleet, how their cost grows, explaining one pair"),
+    ("monitors", "plans of one server and of a fleet, how their cost grows, what-ifs, snapshots"),
     ("polls", "calls and Redis time against a key for each endpoint, lateness, handover, failover"),
     ("pools", "worker pools against tokio::spawn and crossbeam with DashMap, isolation, limits"),
     ("queues", "push, pop and ack against a PostgreSQL table and NATS, wake-ups, many partitions"),

@@ -19,7 +19,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &["skep-testkit"]),
     (
         "skep-benches",
-        &["skep", "skep-cluster", "skep-policy", "skep-sessions", "skep-store", "skep-testkit"],
+        &[
+            "skep",
+            "skep-cluster",
+            "skep-monitors",
+            "skep-policy",
+            "skep-sessions",
+            "skep-store",
+            "skep-testkit",
+        ],
     ),
 ];
 const DOING_MAY_USE: &[&str] = &["skep-policy", "skep-store", "skep-pools", "skep-nodes"];

@@ -15,6 +15,7 @@
 
 mod agenda;
 pub mod cluster;
+pub mod monitors;
 pub mod polls;
 pub mod pools;
 pub mod sessions;

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-const SERVERS: u64 = 5_000;
+pub const SERVERS: u64 = 5_000;
 const ROUNDS: usize = 400;
 
 /// Figures by name.
@@ -29,12 +29,12 @@ pub fn run() -> Outcome<Vec<(String, f64)>> {
     Ok(figures)
 }
 
-fn now() -> Time {
+pub fn now() -> Time {
     Time::from_millis(1_000_000_000)
 }
 
 /// Some share an account, some a network; a few are not approved.
-fn monitors(count: u64) -> Vec<Monitor> {
+pub fn monitors(count: u64) -> Vec<Monitor> {
     let mut chance = SeededChance::new(3);
     let monitor = |id: u64| Monitor {
         id: Id::from(id),
@@ -51,13 +51,13 @@ fn monitors(count: u64) -> Vec<Monitor> {
     (0..count).map(monitor).collect()
 }
 
-fn server(number: u64) -> Server {
+pub fn server(number: u64) -> Server {
     let ip = Ipv4Addr::from_bits(0xC000_0000 | (number as u32) << 8);
     Server { id: Id::from(number), account: Some(Id::from(number % 200)), ip: Some(ip.into()) }
 }
 
 /// Seven active, five in testing, the others candidates; nothing is quite settled.
-fn assign(server: u64, count: u32, into: &mut Vec<Assignment>) {
+pub fn assign(server: u64, count: u32, into: &mut Vec<Assignment>) {
     let mut chance = SeededChance::new(server);
     into.clear();
     into.extend((0..count).map(|monitor| {
