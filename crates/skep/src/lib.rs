@@ -32,12 +32,14 @@
 //! ```
 
 pub mod access;
+pub mod agent;
 pub mod bench;
 pub mod cli;
 pub mod cluster;
 pub mod fleet;
 pub mod http;
 pub mod logging;
+pub mod monitors;
 pub mod node;
 pub mod queues;
 pub mod report;

@@ -1,7 +1,9 @@
 //! The command line: one program, a verb for each thing to do.
 
 mod access;
+mod accounts;
 mod ack;
+mod agent;
 mod ask;
 mod audit;
 mod bench;
@@ -14,6 +16,7 @@ mod completions;
 mod config;
 mod dlq;
 mod doctor;
+mod entities;
 mod events;
 mod exit;
 mod explain;
@@ -25,6 +28,7 @@ mod keys;
 mod log;
 mod messages;
 mod migrate;
+mod monitors;
 mod nodes;
 mod output;
 mod polls;
@@ -35,6 +39,7 @@ mod queues;
 mod routes;
 mod schedule;
 mod serve;
+mod servers;
 mod sessions;
 mod settings_args;
 mod signals;
@@ -114,6 +119,17 @@ pub enum Verb {
     /// Add endpoints, and look at who polls them and what came of it
     #[command(subcommand)]
     Polls(polls::PollsVerb),
+    /// Look at monitors, which of them watch which server and why, and change that
+    #[command(subcommand)]
+    Monitors(Box<monitors::MonitorsVerb>),
+    /// Look at the servers that monitors watch, and change them
+    #[command(subcommand)]
+    Servers(servers::ServersVerb),
+    /// Look at those who run monitors and servers, and change what they may do
+    #[command(subcommand)]
+    Accounts(accounts::AccountsVerb),
+    /// Be a monitor: measure what a node says, and report
+    Agent(Box<agent::AgentArgs>),
     /// Look at the routes of the proxy, what goes over them, and change them
     #[command(subcommand)]
     Routes(routes::RoutesVerb),
@@ -201,6 +217,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Audit(arguments) => audit::run(&arguments, output),
         Verb::Pools(verb) => pools::run(&verb, output),
         Verb::Polls(verb) => polls::run(&verb, output),
+        Verb::Monitors(verb) => monitors::run(&verb, output),
+        Verb::Servers(verb) => servers::run(&verb, output),
+        Verb::Accounts(verb) => accounts::run(&verb, output),
+        Verb::Agent(arguments) => agent::run(&arguments, output),
         Verb::Routes(verb) => routes::run(&verb, output),
         Verb::Push(arguments) => push::run(&arguments, output),
         Verb::Pop(arguments) => pop::run(&arguments, output),

@@ -40,6 +40,13 @@ pub fn json(value: &impl Serialize) {
     }
 }
 
+/// Prints a value as indented JSON while it is made, because all of it at once might be too much.
+pub fn json_in_pieces(value: &impl Serialize) {
+    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let written = serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from);
+    note_outcome(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
+}
+
 /// A field of an answer for a table: text without its quotes, nothing for what is not there.
 pub fn text(value: &Value, field: &str) -> String {
     match &value[field] {
@@ -72,7 +79,11 @@ static UNREAD: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line. A reader that has left, as `head` does, has seen enough; a full disk has not.
 pub fn line(text: &str) {
-    let Err(error) = writeln!(anstream::stdout(), "{text}") else { return };
+    note_outcome(writeln!(anstream::stdout(), "{text}"));
+}
+
+fn note_outcome(written: std::io::Result<()>) {
+    let Err(error) = written else { return };
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         UNREAD.store(true, Ordering::Relaxed);
     } else if !INCOMPLETE.swap(true, Ordering::Relaxed) {

@@ -3,6 +3,8 @@
 mod add;
 mod print;
 
+pub use add::read_file;
+
 use super::client::{NodeArgs, encode};
 use super::output::{self, Output};
 use super::{CliError, Exit, small_runtime};

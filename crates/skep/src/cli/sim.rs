@@ -1,6 +1,7 @@
 //! `skep sim`: what happens under loads and faults, on a virtual clock.
 
 mod cluster;
+mod monitors;
 mod sessions;
 
 use super::output::{self, Output};
@@ -22,6 +23,8 @@ pub enum SimVerb {
     Sessions(sessions::SessionsArgs),
     /// Nodes of a cluster that share requests: who serves what, with old news and faults
     Cluster(cluster::ClusterArgs),
+    /// Monitors that watch servers for weeks: how much changes, and how fast a loss is made good
+    Monitors(monitors::MonitorsArgs),
 }
 
 const POOLS_EXAMPLES: &str = "\
@@ -104,6 +107,7 @@ pub fn run(verb: &SimVerb, output: Output) -> Result<Exit, CliError> {
         SimVerb::Polls(arguments) => simulate_polls(arguments, output)?,
         SimVerb::Sessions(arguments) => sessions::simulate(arguments, output)?,
         SimVerb::Cluster(arguments) => cluster::simulate(arguments, output)?,
+        SimVerb::Monitors(arguments) => monitors::simulate(arguments, output)?,
     };
     if output == Output::Json {
         output::json(&report);

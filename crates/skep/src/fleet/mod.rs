@@ -8,6 +8,7 @@ use crate::node::{Shared, State};
 use crate::settings::Settings;
 use anyhow::Context;
 use skep_gateway::GatewayMetrics;
+use skep_monitors::{Monitors, MonitorsMetrics};
 use skep_nodes::{MemoryTable, Nodes, NodesMetrics, PostgresTable, RedisTable, TableStore};
 use skep_policy::Clock;
 use skep_polls::{Hub, Polls, PollsMetrics, Prober, Publish};
@@ -28,6 +29,7 @@ pub const LAST_RESULTS_LIMIT: Duration = Duration::from_secs(10);
 pub struct Fleet {
     pub nodes: Nodes,
     pub polls: Polls,
+    pub monitors: Monitors,
     pub sessions: Sessions,
 }
 
@@ -37,6 +39,7 @@ pub struct Fleet {
 pub struct FleetMetrics {
     pub nodes: NodesMetrics,
     pub polls: PollsMetrics,
+    pub monitors: MonitorsMetrics,
     pub sessions: SessionsMetrics,
     pub gateway: GatewayMetrics,
 }
@@ -79,19 +82,29 @@ impl Fleet {
             metrics.polls.clone(),
             clock,
         );
+        // Leases and samples are about one clock, which is that of the store in which nodes agree.
+        let agreed = nodes.clone();
+        let monitors = Monitors::new(
+            stores.database().clone(),
+            name,
+            settings.monitors.options(),
+            metrics.monitors.clone(),
+            Arc::new(move || agreed.store_ms()),
+        );
         let sessions = Sessions::new(
             settings.sessions.options(name),
             sessions_table(stores, &common).await?,
             Box::new(desk::WorkerProber::new(settings.gateway.dial_timeout)),
             metrics.sessions.clone(),
         );
-        Ok(Fleet { nodes, polls, sessions })
+        Ok(Fleet { nodes, polls, monitors, sessions })
     }
 
     /// Brings the gauges up to date, before a scrape.
     pub fn refresh_metrics(&self) {
         self.nodes.refresh_metrics();
         self.polls.refresh_metrics();
+        self.monitors.refresh_metrics();
     }
 }
 
@@ -161,7 +174,8 @@ pub async fn run_nodes(shared: Arc<Shared>, stop: CancellationToken) -> anyhow::
     Ok(())
 }
 
-async fn when_ready<'a>(shared: &'a Shared, stop: &CancellationToken) -> Option<&'a Fleet> {
+/// The fleet, once the node is ready; nothing if it stops before.
+pub async fn when_ready<'a>(shared: &'a Shared, stop: &CancellationToken) -> Option<&'a Fleet> {
     let mut state = shared.state.clone();
     let ready = state.wait_for(|state| *state == State::Ready);
     stop.run_until_cancelled(ready).await?.ok()?;

@@ -36,6 +36,13 @@ macro_rules! codes {
 }
 
 codes! {
+    E_ACCOUNT_DISABLED 409 "The account may register no monitors";
+    E_ACCOUNT_EXISTS 409 "There is an account with this id";
+    E_ACCOUNT_FULL 409 "The account has as many monitors as it may";
+    E_ACCOUNT_INVALID 400 "The account cannot be kept like that";
+    E_ACCOUNT_IN_USE 409 "The account still has monitors or servers";
+    E_ACCOUNT_UNKNOWN 404 "There is no such account";
+    E_AGENT_UNBOUND 403 "The key belongs to no monitor";
     E_ANSWER_LOST 502 "The answer of another node was lost";
     E_BODY_INVALID 400 "The body cannot be read";
     E_BODY_TOO_LARGE 413 "The body is too large";
@@ -81,6 +88,10 @@ codes! {
     E_MESSAGE_UNKNOWN 404 "There is no such message";
     E_METHOD 405 "The path does not have this method";
     E_METHOD_UNSUPPORTED 501 "The method is not known here";
+    E_MONITORS_MAX 409 "There are as many monitors or servers as there may be";
+    E_MONITOR_EXISTS 409 "There is a monitor with this id";
+    E_MONITOR_INVALID 400 "The monitor cannot be kept like that";
+    E_MONITOR_UNKNOWN 404 "There is no such monitor";
     E_NODE_AWAY 503 "The node cannot be reached";
     E_NODE_LAST 409 "No other node could take over";
     E_NODE_UNKNOWN 404 "There is no such node";
@@ -88,6 +99,8 @@ codes! {
     E_NOT_SUPPORTED 501 "This is not in this version";
     E_NO_ROUTE 404 "No route takes the request";
     E_PARTITION_UNKNOWN 404 "There is no such partition";
+    E_PLAN_INVALID 400 "The plan cannot be applied";
+    E_PLAN_OLD 409 "The plan was made from an older state";
     E_POOL_FULL 503 "The pool is full";
     E_POOL_UNKNOWN 404 "There is no such pool";
     E_POPS_MAX 429 "As many pops wait as may";
@@ -112,9 +125,13 @@ codes! {
     E_SCHEDULE_EXISTS 409 "There is a schedule with this name";
     E_SCHEDULE_UNKNOWN 404 "There is no such schedule";
     E_SCOPE 403 "The key may not do this";
+    E_SERVER_EXISTS 409 "There is a server with this id";
+    E_SERVER_INVALID 400 "The server cannot be watched like that";
+    E_SERVER_UNKNOWN 404 "There is no such server";
     E_SESSIONS_PER_KEY 429 "The key has as many sessions as it may";
     E_SESSION_ENDED 410 "The session was ended while it waited";
     E_SESSION_UNKNOWN 404 "There is no such session";
+    E_SNAPSHOT_INVALID 400 "The file is no snapshot of servers and monitors";
     E_STARTING 503 "The node is still starting";
     E_STOPPING 503 "The gateway is stopping";
     E_STORE_AWAY 503 "The database cannot be reached";

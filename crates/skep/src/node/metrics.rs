@@ -67,6 +67,7 @@ impl Metrics {
         registry.register_collector(Box::new(PoolCollector::new(work.clone())));
         fleet.nodes.register(&mut registry);
         fleet.polls.register(&mut registry);
+        fleet.monitors.register(&mut registry);
         fleet.sessions.register(&mut registry);
         fleet.gateway.register(&mut registry);
         registry.register_collector(Box::new(RouteCollector(routes.clone())));

@@ -38,6 +38,7 @@ pub const SCHEMAS: &[Schema] = &[
     crate::work::SCHEMA,
     skep_nodes::SCHEMA,
     skep_polls::SCHEMA,
+    skep_monitors::SCHEMA,
     skep_sessions::SCHEMA,
     skep_routes::store::SCHEMA,
     skep_queues::store::SCHEMA,
@@ -306,6 +307,9 @@ async fn run(
     // Until the nodes have left there is something to finish, so polls stop after them.
     let chore = shared.clone();
     services.start("polls", fleet::LAST_RESULTS_LIMIT, |stop| fleet::run_polls(chore, stop));
+    // Stops before the pools, in which it reviews.
+    let chore = shared.clone();
+    services.start("monitors", CHORE_STOP_LIMIT, |stop| crate::monitors::run(chore, stop));
     let chore = shared.clone();
     services.start("sessions", fleet::LEAVE_LIMIT, |stop| fleet::run_sessions(chore, stop));
     // Stops after the gateway, whose requests it counts.

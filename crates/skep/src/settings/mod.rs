@@ -12,6 +12,7 @@ mod aliases;
 mod cluster;
 mod fleet;
 mod layers;
+mod monitors;
 mod pools;
 mod queues;
 mod routes;
@@ -24,6 +25,7 @@ pub use aliases::{Alias, aliases};
 pub use cluster::{ClusterSettings, Host, PeerAddress, Peers, Port};
 pub use fleet::{NodesSettings, PollsSettings};
 pub use layers::{Layers, Origin, Problem, environment_name};
+pub use monitors::MonitorsSettings;
 pub use pools::AllPoolSettings;
 pub use queues::{EncryptionKey, QueuesSettings, Subscription};
 pub use routes::{FileRoute, Networks, ProxySettings, policy_flaw};
@@ -221,6 +223,7 @@ pub struct Settings {
     pub pools: AllPoolSettings,
     pub nodes: NodesSettings,
     pub polls: PollsSettings,
+    pub monitors: MonitorsSettings,
     pub gateway: GatewaySettings,
     pub sessions: SessionsSettings,
     pub proxy: ProxySettings,
@@ -249,6 +252,7 @@ impl Settings {
             pools: AllPoolSettings::read(reader),
             nodes: NodesSettings::read(reader),
             polls: PollsSettings::read(reader),
+            monitors: MonitorsSettings::read(reader),
             gateway: GatewaySettings::read(reader),
             sessions: SessionsSettings::read(reader),
             proxy: ProxySettings::read(reader),
@@ -278,6 +282,7 @@ impl Settings {
             &AllPoolSettings::keys(),
             NodesSettings::KEYS,
             PollsSettings::KEYS,
+            MonitorsSettings::KEYS,
             GatewaySettings::KEYS,
             SessionsSettings::KEYS,
             ProxySettings::KEYS,
@@ -294,6 +299,7 @@ impl Settings {
     fn check_together(&self, reader: &mut Reader) {
         self.nodes.check_together(reader);
         self.cluster.check_together(reader);
+        self.monitors.check_together(reader);
         let sessions = self.sessions.options("");
         for (number, route) in self.routes.iter().enumerate() {
             if let Some(flaw) = policy_flaw(&route.spec, &sessions) {

@@ -33,6 +33,7 @@ fn routes(node: &Node) -> Vec<(String, String, String)> {
         for (method, operation) in operations.as_object().expect("operations") {
             let scope = operation["x-scope"].as_str().unwrap_or_else(|| panic!("{path}: no scope"));
             let path = path.replace("{id}", "k000000000000").replace("{*path}", "app.js");
+            let path = path.replace("{server}", "x").replace("{monitor}", "x");
             routes.push((method.to_uppercase(), path, scope.to_owned()));
         }
     }
@@ -64,8 +65,11 @@ fn every_route_asks_for_the_scope_that_its_description_names() {
     let data = folder.join("data");
     let (_, admin) = make_key(&data, "admin", "admin", &[]);
     let (_, agent) = make_key(&data, "agent", "agent", &[]);
+    let (_, worker) = make_key(&data, "worker", "worker", &[]);
     let node = Node::start(skep(), &data, &[]);
     for (method, path, scope) in routes(&node) {
+        // Of somebody who may do something else.
+        let stranger = if scope == "agent" { &worker } else { &agent };
         if path.ends_with("/live") && scope != "none" {
             // A stream that is let in does not end by itself; that it is refused is seen below.
             assert_eq!(node.get(&path).status, 401, "{path}");
@@ -73,7 +77,7 @@ fn every_route_asks_for_the_scope_that_its_description_names() {
         }
         let without = node.send(&method, &path, &[], None);
         let wrong = with_key(&node, &method, &path, &agent.replace('a', "b"));
-        let other = with_key(&node, &method, &path, &agent);
+        let other = with_key(&node, &method, &path, stranger);
         let let_in = with_key(&node, &method, &path, &admin);
         assert!(![401, 403].contains(&let_in.status) || path == "/api/v1/session", "{path}");
         if scope == "none" {

@@ -14,8 +14,13 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
+        Place::with(&[])
+    }
+
+    /// The same, with further arguments of the node.
+    pub fn with(arguments: &[&str]) -> Self {
         let folder = Folder::new("cli-queues");
-        let node = Node::start(skep(), &folder.join("data"), &[]);
+        let node = Node::start(skep(), &folder.join("data"), arguments);
         Place { folder, node }
     }
 

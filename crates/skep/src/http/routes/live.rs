@@ -69,8 +69,8 @@ struct Process {
     cpu_percent: f64,
 }
 
-/// The node once a second, as server-sent events named `overview`, `pools`, `polls`, `sessions` and
-/// `routes`
+/// The node once a second, as server-sent events named `overview`, `pools`, `polls`, `sessions`,
+/// `routes` and `monitors`
 #[utoipa::path(
     get, path = "/api/v1/live", tag = "node", extensions(("x-scope" = json!("read"))),
     responses(
@@ -86,8 +86,9 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
     let seen = shared.work.scaling_since(0).last().map_or(0, |one| one.number);
     let moved = shared.fleet().map_or(0, |fleet| fleet.nodes.moves_after(KIND, 0).1);
     let told = shared.routes.journal.after(u64::MAX).1;
-    let state = (points, shared.clone(), seen, moved, told);
-    let events = stream::unfold(state, async |(mut points, shared, seen, moved, told)| {
+    let changed = super::monitors::newest(&shared);
+    let state = (points, shared.clone(), seen, moved, told, changed);
+    let events = stream::unfold(state, async |(mut points, shared, seen, moved, told, changed)| {
         points.changed().await.ok()?;
         let point = *points.borrow_and_update();
         let overview = describe(&shared, point).await;
@@ -104,8 +105,10 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
         let sessions = Event::default().event("sessions").json_data(sessions(&shared)).ok()?;
         let (routes, told) = super::proxy::live(&shared, told);
         let routes = Event::default().event("routes").json_data(&routes).ok()?;
-        let events = [overview, pools, polls, sessions, routes];
-        Some((stream::iter(events), (points, shared, seen, moved, told)))
+        let (monitors, changed) = super::monitors::live(&shared, changed);
+        let monitors = Event::default().event("monitors").json_data(&monitors).ok()?;
+        let events = [overview, pools, polls, sessions, routes, monitors];
+        Some((stream::iter(events), (points, shared, seen, moved, told, changed)))
     })
     .flatten();
     event_stream(&shared, asker, events)

@@ -7,6 +7,7 @@ mod cluster;
 mod keys;
 mod live;
 mod log;
+mod monitors;
 mod node;
 mod nodes;
 mod polls;
@@ -69,6 +70,7 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(nodes::routes())
         .merge(cluster::routes())
         .merge(polls::routes())
+        .merge(monitors::routes())
         .merge(proxy::routes())
         .merge(queues::routes())
         .merge(sessions::routes())
