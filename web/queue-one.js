@@ -1,8 +1,8 @@
 // One queue: its numbers and its last hour, and below them, one at a time, everything it has.
 
 import { api } from "./api.js";
-import { freshId, h, setText } from "./dom.js";
-import { count, dateTime, rate, whole } from "./format.js";
+import { h, setText } from "./dom.js";
+import { count, dateTime, rate } from "./format.js";
 import { notice, pageHead, tile } from "./notice.js";
 import { deadLetters } from "./queue-dead.js";
 import { delayedTab } from "./queue-delayed.js";
@@ -16,6 +16,7 @@ import { tailTab } from "./queue-tail.js";
 import { lagText, queuePath, repeat, resourcePath, sayings } from "./queue-words.js";
 import { link, withQuery } from "./router.js";
 import { many } from "./session-words.js";
+import { tabList } from "./tabs.js";
 
 const EVERY = 5;
 const HOUR = 3600000;
@@ -36,7 +37,7 @@ export function mountQueue(root, { queue, signal, params, noteParams, can }) {
   const exported = h("a", { class: "button", href: queuePath(queue, "/export"), download: `${queue}.ndjson` }, "Export");
   const head = pageHead(queue, "\u00a0", exported);
   const line = head.querySelector("p");
-  const tabs = tabList(params.get("tab"), (name) => {
+  const tabs = tabList({ tabs: TABS, label: "Parts of the queue", wanted: params.get("tab") }, (name) => {
     noteParams({ queue, tab: name });
     params = new URLSearchParams();
     open(name);
@@ -108,54 +109,4 @@ export function mountQueue(root, { queue, signal, params, noteParams, can }) {
   open(tabs.chosen());
   repeat(signal, EVERY, load);
   return plot.destroy;
-}
-
-/** Tabs as the keyboard knows them: arrows move, and the panel belongs to its tab. */
-function tabList(wanted, chose) {
-  let chosen = TABS.some(([key]) => key === wanted) ? wanted : TABS[0][0];
-  const panel = h("div", { class: "column", role: "tabpanel", id: freshId("panel"), tabindex: "-1" });
-  const buttons = new Map(TABS.map(([key, label]) => {
-    const tally = h("span", { class: "pill" });
-    tally.hidden = true;
-    const button = h("button", { type: "button", role: "tab", id: freshId("tab"), "aria-controls": panel.id, onclick: () => choose(key), onkeydown: move }, label, tally);
-    return [key, { button, tally }];
-  }));
-
-  function move(event) {
-    const keys = [...buttons.keys()];
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const to = event.key === "Home" ? 0 : event.key === "End" ? keys.length - 1 : step && (keys.indexOf(chosen) + step + keys.length) % keys.length;
-    if (to === undefined) return;
-    event.preventDefault();
-    choose(keys[to]);
-    buttons.get(keys[to]).button.focus();
-  }
-
-  function choose(key) {
-    if (key === chosen) return;
-    chosen = key;
-    chose(key);
-  }
-
-  return {
-    element: h("div", { class: "column" }, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the queue" }, [...buttons.values()].map((one) => one.button)), panel),
-    chosen: () => chosen,
-    show(name, content) {
-      for (const [key, { button }] of buttons) {
-        button.setAttribute("aria-selected", String(key === name));
-        button.tabIndex = key === name ? 0 : -1;
-      }
-      // On a narrow screen the tabs do not all fit.
-      const { button } = buttons.get(name);
-      requestAnimationFrame(() => { button.parentElement.scrollLeft = button.offsetLeft - button.parentElement.offsetLeft - 40; });
-      panel.setAttribute("aria-labelledby", buttons.get(name).button.id);
-      panel.replaceChildren(...[content].flat());
-    },
-    count(name, number) {
-      const { tally } = buttons.get(name);
-      tally.hidden = !number;
-      setText(tally, count(number));
-      tally.title = whole(number);
-    },
-  };
 }
