@@ -14,8 +14,9 @@
 //! Locks are taken in one order, so nobody waits in a circle: the one row of `skep_monitors`
 //! (shared by those who apply a plan), then a server's row, then rows of monitors by number, then
 //! assignments by server and monitor. Whoever writes to an assignment holds the row of its monitor
-//! or of its server; a status changes only under both the one row and the server's. How many assignments have which status stands in the rows of
-//! the server and of the monitor, changed in the same step, so that a list need not count.
+//! or of its server; a status changes only under both the one row and the server's. How many
+//! assignments have which status stands in the rows of the server and of the monitor, changed in
+//! the same step, so that a list need not count.
 
 mod accounts;
 mod book;

@@ -71,6 +71,10 @@ pub(super) async fn of_monitor<T: Tx>(
          FROM skep_monitor_servers WHERE family = $2
          ON CONFLICT (server, monitor) DO NOTHING";
     tx.run(insert, &values![monitor, family, now_ms]).await?;
+    // One with nobody on trial takes whom it can get, and need not wait for that.
+    let due = "UPDATE skep_monitor_servers SET next_review_at = $2
+         WHERE family = $1 AND testings = 0 AND next_review_at > $2";
+    tx.run(due, &values![family, now_ms]).await?;
     add(tx, Side::Monitors, vec![monitor], Status::Candidate, signed(made)).await?;
     Ok(made)
 }

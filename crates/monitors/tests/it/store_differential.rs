@@ -46,6 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
     let status = || 0..Status::ALL.len();
     let samples = vec((server(), 0..30_i64, -5..2_i8), 0..12);
     let seldom = || prop::option::weighted(0.3, 0..4_i64);
+    let late = prop_oneof![5 => Just(0), 1 => 1..3_i64];
     prop_oneof![
         3 => (any::<bool>(), 0..3_usize, prop::option::of(0..3_u32), prop::bool::weighted(0.9))
             .prop_map(|(a, b, c, d)| Step::Account(a, b, c, d)),
@@ -66,10 +67,11 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (monitor(), samples).prop_map(|(a, b)| Step::Record(a, b)),
         3 => (0..3_u32).prop_map(Step::Claim),
         1 => (server(), 0..4_i64).prop_map(|(a, b)| Step::Release(a, b)),
-        8 => (server(), vec((monitor(), status()), 0..4), seldom(), prop_oneof![5 => Just(0), 1 => 1..3_i64])
+        8 => (server(), vec((monitor(), status()), 0..4), seldom(), late)
             .prop_map(|(a, b, c, d)| Step::Apply(a, b, c, d)),
         2 => (0..30_i64, 0..60_i64, 0..9_u32).prop_map(|(a, b, c)| Step::Tidy(a, b, c)),
-        2 => (prop::option::of(monitor()), 1..4_u32, 0..6_usize).prop_map(|(a, b, c)| Step::List(a, b, c)),
+        2 => (prop::option::of(monitor()), 1..4_u32, 0..6_usize)
+            .prop_map(|(a, b, c)| Step::List(a, b, c)),
     ]
 }
 

@@ -8,7 +8,7 @@ use skep_policy::monitors::{Kind, Status};
 
 const LINES: &str = r#"
 {"assignment": {"server": "1", "monitor": "m", "status": "active", "since": 40, "score": 19.5}}
-{"assignment": {"server": "1", "monitor": "n", "status": "new", "violation": "limit", "violation_since": 7}}
+{"assignment":{"server":"1","monitor":"n","status":"new","violation":"limit","violation_since":7}}
 {"server": {"id": 1, "account": "acme", "ip": "198.51.100.1", "probe": {"kind": "ntp"}}}
 {"monitor": {"id": "m", "account": "acme", "ip": "192.0.2.1", "status": "active"}}
 {"monitor": {"id": "n", "ip": "192.0.2.2", "status": "pending"}}
@@ -35,8 +35,10 @@ async fn an_import_makes_all_of_it_in_whatever_order_it_is_written() {
         let server = see_server(&db, "1").await;
         assert_eq!((server.counts.active, server.counts.candidate), (1, 1));
         let rows = assignments_of_server(&db, server.number).await.expect("reads");
-        assert_eq!((rows[0].status, rows[0].status_since_ms, rows[0].score), (Status::Active, 40, 19.5));
-        assert_eq!((rows[1].status, rows[1].violation), (Status::Candidate, Some((Kind::Limit, 7))));
+        let [first, second] = &rows[..] else { panic!("{rows:?}") };
+        let told = (first.status, first.status_since_ms, first.score);
+        assert_eq!(told, (Status::Active, 40, 19.5));
+        assert_eq!((second.status, second.violation), (Status::Candidate, Some((Kind::Limit, 7))));
         let acme = account(&db, "acme").await.expect("reads").expect("is there");
         assert_eq!((acme.monitors, acme.servers), (1, 1));
         assert_eq!(acme.flags.monitor_per_server_limit, Some(1));
@@ -47,7 +49,9 @@ async fn an_import_makes_all_of_it_in_whatever_order_it_is_written() {
         assert_eq!(again, Imported { unchanged: 6, ..Imported::default() });
         assert_eq!(roster_version(&db).await.expect("reads"), version);
         assert_eq!(see_server(&db, "1").await, server, "nothing moved");
-        let paused = r#"{"assignment": {"server": "1", "monitor": "m", "status": "paused", "pause_reason": "by hand"}}"#;
+        let paused = r#"{"assignment":{"server":"1","monitor":"m","status":"paused",
+            "pause_reason":"by hand"}}"#;
+        let paused = &paused.replace('\n', "");
         let done = import(&db, read(paused), LIMITS, 70, false).await.expect("imports");
         assert_eq!(done, Imported { changed: 1, ..Imported::default() });
         let rows = assignments_of_server(&db, server.number).await.expect("reads");

@@ -34,6 +34,26 @@ async fn a_due_server_is_claimed_by_one_until_its_lease_is_over() {
 }
 
 #[tokio::test]
+async fn a_new_monitor_makes_servers_due_that_have_nobody_on_trial() {
+    on_each_database(async |db| {
+        let (m, s) = one_each(&db).await;
+        let claimed = claim_one(&db, 10_000).await.expect("is due");
+        assert!(release(&db, s.number, claimed.token, 50_000).await.expect("releases"));
+        let new = new_monitor("second", None, "192.0.2.2", "active");
+        create_monitor(&db, new, None, LIMITS, 20_000).await.expect("is created");
+        assert_eq!(see_server(&db, "s").await.review.next_at_ms, 20_000);
+        let trial = plan(&db, "s", &[(&m, Status::Candidate, Status::Testing)]).await;
+        let trial = Apply { next_review_ms: 60_000, now_ms: 21_000, ..trial };
+        let applied = apply(&db, trial).await.expect("answers");
+        assert!(matches!(applied, Applied::Done { .. }), "{applied:?}");
+        let new = new_monitor("third", None, "192.0.2.3", "active");
+        create_monitor(&db, new, None, LIMITS, 22_000).await.expect("is created");
+        assert_eq!(see_server(&db, "s").await.review.next_at_ms, 60_000, "it has one on trial");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_longest_due_are_claimed_first_and_only_as_many_as_asked_for() {
     on_each_database(async |db| {
         for (id, at) in [("late", 30), ("early", 10), ("middle", 20), ("future", 900)] {

@@ -114,8 +114,8 @@ pub fn balance(others: &[(&str, f64)]) -> Value {
 fn server(name: &str, load: f64) -> Value {
     json!({
         "server_id": name, "url": format!("http://{name}.example:6632"), "load_score": load,
-        "healthy": true, "alive": true, "here": false, "draining": false, "zone": "eu-1", "in_flight": 31,
-        "polls": 64, "cpu": 12.5, "raw_score": load, "breaker": "closed",
+        "healthy": true, "alive": true, "here": false, "draining": false, "zone": "eu-1",
+        "in_flight": 31, "polls": 64, "cpu": 12.5, "raw_score": load, "breaker": "closed",
         "breaker_reopens_ms": null, "affinity_entries": 3, "forwarded": 7, "fell_back": 2,
         "hop_p50_us": 140, "hop_p99_us": 590, "last_seen_ms": 700, "version": "0.1.0",
     })

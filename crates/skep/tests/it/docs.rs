@@ -2,7 +2,8 @@
 
 use skep::settings::{Layers, aliases, environment_name, resolve};
 use skep_store::{CoordinationUrl, Database, DatabaseUrl, Postgres, StoreOptions, Stores};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 fn document(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
@@ -92,7 +93,7 @@ async fn every_metric_is_in_the_table_of_metrics() {
         ));
     }
     let mut table = "| metric | type | what it counts |\n|---|---|---|\n".to_owned();
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for text in &texts {
         for (help, kind) in text.lines().zip(text.lines().skip(1)) {
             let Some((name, help)) =
@@ -117,6 +118,48 @@ async fn every_metric_is_in_the_table_of_metrics() {
 #[test]
 fn the_kept_description_of_the_api_is_the_served_one() {
     check("openapi.json", skep::http::document());
+}
+
+#[test]
+fn every_route_is_in_the_table_of_scopes() {
+    const COLUMNS: [&str; 9] =
+        ["none", "read", "push", "pop", "session", "worker", "poll", "agent", "admin"];
+    const METHODS: usize = 5;
+    type Cells = BTreeMap<String, BTreeSet<String>>;
+    let document: serde_json::Value =
+        serde_json::from_str(skep::http::document()).expect("is JSON");
+    let mut areas: BTreeMap<String, Cells> = BTreeMap::new();
+    for (path, operations) in document["paths"].as_object().expect("it has paths") {
+        let parts = if path.starts_with("/api/v1/") { 4 } else { 2 };
+        let area = path.split('/').take(parts).collect::<Vec<_>>().join("/");
+        for (method, operation) in operations.as_object().expect("it has methods") {
+            for scope in operation["x-scope"].as_str().unwrap_or("admin").split('|') {
+                assert!(COLUMNS.contains(&scope), "{path} needs the unknown scope {scope}");
+                let cells = areas.entry(area.clone()).or_default();
+                cells.entry(scope.to_owned()).or_default().insert(method.to_uppercase());
+            }
+        }
+    }
+    let used = |scope: &&str| areas.values().any(|cells| cells.contains_key(*scope));
+    let used: Vec<&str> = COLUMNS.into_iter().filter(used).collect();
+    let mut table = "| path".to_owned();
+    for scope in &used {
+        let name = if *scope == "none" { "no key".to_owned() } else { format!("`{scope}`") };
+        table.push_str(&format!(" | {name}"));
+    }
+    table.push_str(&format!(" |\n|{}\n", "---|".repeat(used.len() + 1)));
+    for (area, cells) in &areas {
+        table.push_str(&format!("| `{area}`"));
+        for scope in &used {
+            let methods = cells.get(*scope).map(|found| Vec::from_iter(found.iter().cloned()));
+            let methods = methods.unwrap_or_default();
+            let all = methods.len() == METHODS;
+            let shown = if all { "any".to_owned() } else { methods.join(", ") };
+            table.push_str(&format!(" | {shown}"));
+        }
+        table.push_str(" |\n");
+    }
+    check("security.md", &with_generated(&read("security.md"), "scopes", &table));
 }
 
 #[test]
@@ -163,6 +206,19 @@ fn every_verb_is_on_the_page_of_the_command_line() {
     visit(&skep::cli::command(), "skep", &read("command-line.md"));
 }
 
+/// The headings of a page, as links name them.
+fn anchors(page: &Path) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(page).unwrap_or_default();
+    let prose = text.split("```").step_by(2).collect::<String>();
+    let headings = prose.lines().filter(|line| line.starts_with('#'));
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let named = |line: &str| {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        heading.chars().filter(kept).map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(named).collect()
+}
+
 #[test]
 fn links_between_pages_lead_somewhere() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -173,9 +229,14 @@ fn links_between_pages_lead_somewhere() {
         let text = std::fs::read_to_string(&page).expect("reads");
         let folder = page.parent().expect("it is in a folder");
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let path = link.split('#').next().unwrap_or_default();
-            let inside = !path.is_empty() && !path.contains("://");
-            assert!(!inside || folder.join(path).exists(), "{}: {link}", page.display());
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if path.contains("://") {
+                continue;
+            }
+            let there = if path.is_empty() { page.clone() } else { folder.join(path) };
+            assert!(there.exists(), "{}: {link}", page.display());
+            let found = anchor.is_empty() || anchors(&there).contains(anchor);
+            assert!(found, "{}: {link}: there is no such heading", page.display());
         }
     }
 }
