@@ -58,11 +58,12 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// itself: a server that is stopped and started again finds its port free.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test processes run beside each other, so each starts somewhere else.
-    let start = std::process::id() % 10_000;
+    // Test processes run beside each other, and one may take its ports some time before it uses
+    // them: so each has two dozen of its own.
+    let start = std::process::id() % 500 * 24;
     for _ in 0..10_000 {
         let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = 20_000 + ((start + step * 7) % 12_000) as u16;
+        let port = 20_000 + ((start + step) % 12_000) as u16;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
