@@ -40,11 +40,13 @@ pub mod monitors;
 pub mod ownership;
 pub mod polls;
 pub mod pools;
+pub mod problem;
 pub mod queues;
 mod reason;
 pub mod rendezvous;
 pub mod routes;
 pub mod sessions;
+pub mod span;
 pub mod throttle;
 mod time;
 

@@ -377,7 +377,7 @@ impl Polls {
             Some(publish) => publish.check(queue),
             None => Err("this node has no queues; leave it out".to_owned()),
         };
-        checked.map_err(|right| vec![Problem::refused("publish_to", queue, &right)])
+        checked.map_err(|right| vec![Problem::with("publish_to", &serde_json::json!(queue), right)])
     }
 
     fn changed(&self, record: Record) -> Result<Endpoint, ChangeError> {

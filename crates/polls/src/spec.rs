@@ -2,18 +2,15 @@
 
 mod headers;
 mod import;
-mod problem;
 mod read;
-mod span;
 mod status;
 
 pub use headers::Headers;
 pub(crate) use headers::is_secret;
 pub use import::import;
-pub use problem::Problem;
-pub(crate) use problem::cut;
 pub(crate) use read::{bare, split_address};
-pub use span::{parse_span, write_span};
+pub use skep_policy::problem::Problem;
+pub use skep_policy::span::{parse_span, write_span};
 pub use status::Statuses;
 
 use serde::{Serialize, Serializer};

@@ -4,19 +4,17 @@
 mod import;
 mod new;
 mod probe;
-mod problem;
 mod read;
 mod records;
-mod span;
 #[cfg(test)]
 mod tests;
 
 pub use import::import;
 pub use new::{Entity, NewAccount, NewAssignment, NewMonitor, NewServer};
 pub use probe::{NTP_PORT, Probe, ProbeKind, split_address};
-pub use problem::{Problem, cut};
 pub use read::is_id;
 pub use records::{
     Account, AssignmentRow, Flags, HistoryRow, Monitor, ReviewTimes, SampleRow, Server, Tally,
 };
-pub use span::{parse_span, write_span};
+pub use skep_policy::problem::{Problem, cut};
+pub use skep_policy::span::{parse_span, write_span};

@@ -1,7 +1,7 @@
 //! What came of a poll.
 
-use crate::spec::cut;
 use serde::{Deserialize, Serialize};
+use skep_policy::problem::cut;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 

@@ -1,15 +1,14 @@
 //! Reading an endpoint from JSON, with everything that is wrong at once.
 
 use super::headers::{HIDDEN, is_secret};
-use super::problem::shortened;
-use super::span::parse_span;
 use super::{Certificate, Expect, Headers, Http, Kind, Problem, Spec, Statuses, Target};
-use super::{status, write_span};
+use super::{parse_span, status, write_span};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Uri};
 use rustls::pki_types::ServerName;
 use serde_json::{Map, Value};
 use skep_policy::ownership::Timing;
+use skep_policy::problem::shortened;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

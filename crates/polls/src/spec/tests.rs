@@ -197,7 +197,12 @@ fn everything_has_a_limit() {
         with("server_name", json!("shop.example")),
     ];
     for value in wrong {
-        assert_eq!(problems(value.clone()).len(), 1, "{}", problem::shortened(&value.to_string()));
+        assert_eq!(
+            problems(value.clone()).len(),
+            1,
+            "{}",
+            skep_policy::problem::shortened(&value.to_string())
+        );
     }
 }
 

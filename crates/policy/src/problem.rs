@@ -1,7 +1,7 @@
 //! What is wrong with something as it was written.
 
 use serde::Serialize;
-use serde_json::Value;
+use std::fmt;
 
 /// So many characters of a wrong value are repeated.
 const VALUE_CHARS_MAX: usize = 60;
@@ -10,18 +10,18 @@ const VALUE_CHARS_MAX: usize = 60;
 /// has to try again for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Where, such as `probe.target`.
+    /// Where, such as `expect.status`.
     pub field: String,
-    /// What was written there, as JSON and shortened; empty if nothing was.
+    /// What was written there, as JSON and shortened; empty if nothing was, or if it is a secret.
     pub value: String,
     /// What is wrong with it, such as `is not allowed`.
     pub wrong: String,
-    /// What to do, such as `give 0 to 1000000`.
+    /// What to do, such as `give 1s to 24h`.
     pub right: String,
 }
 
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Problem { field, value, wrong, right } = self;
         if value.is_empty() {
             write!(f, "{field} {wrong}; {right}")
@@ -34,19 +34,24 @@ impl std::fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 impl Problem {
-    /// A problem with a place that has no value of its own.
+    /// A problem with a place that has no value of its own, or one that must not be repeated.
     pub fn at(field: &str, wrong: &str, right: impl Into<String>) -> Self {
         Problem {
-            field: cut(field, VALUE_CHARS_MAX),
+            field: shortened(field),
             value: String::new(),
             wrong: wrong.to_owned(),
             right: right.into(),
         }
     }
 
+    /// Several of them in one line.
+    pub fn all(problems: &[Problem]) -> String {
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+
     /// A value that is not allowed.
-    pub fn with(field: &str, value: &Value, right: impl Into<String>) -> Self {
-        let value = cut(&value.to_string(), VALUE_CHARS_MAX);
+    pub fn with(field: &str, value: &impl fmt::Display, right: impl Into<String>) -> Self {
+        let value = shortened(&value.to_string());
         Problem { value, ..Problem::at(field, "is not allowed", right) }
     }
 
@@ -54,11 +59,11 @@ impl Problem {
     pub fn wrong(self, wrong: impl Into<String>) -> Self {
         Problem { wrong: wrong.into(), ..self }
     }
+}
 
-    /// Several of them in one line.
-    pub fn all(problems: &[Problem]) -> String {
-        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-    }
+/// The beginning of a text, on one line.
+pub fn shortened(text: &str) -> String {
+    cut(text, VALUE_CHARS_MAX)
 }
 
 /// At most so many characters of a text, without line breaks and other control characters.
@@ -69,4 +74,16 @@ pub fn cut(text: &str, chars_max: usize) -> String {
         short.push('…');
     }
     short.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_value_is_cut_between_characters() {
+        assert_eq!(cut("ääää", 4), "ääää");
+        assert_eq!(cut("äääää", 4), "äää…");
+        assert_eq!(cut("a\nb", 4), "a b");
+    }
 }
