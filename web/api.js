@@ -26,7 +26,38 @@ export function unauthorized() {
   onUnauthorized();
 }
 
-async function call(method, path, { body, signal, login = false, exact = false, again = false } = {}) {
+let asking = 0;
+let waiting = [];
+
+/** Resolves when no answer is on its way any more, whatever asked for it. */
+export function whenQuiet() {
+  return new Promise((done) => {
+    waiting.push(done);
+    look();
+  });
+}
+
+// After a turn: whoever got an answer may ask the next question.
+function look() {
+  setTimeout(() => {
+    if (asking) return;
+    const told = waiting;
+    waiting = [];
+    for (const done of told) done();
+  });
+}
+
+async function call(method, path, options) {
+  asking += 1;
+  try {
+    return await send(method, path, options);
+  } finally {
+    asking -= 1;
+    if (!asking) look();
+  }
+}
+
+async function send(method, path, { body, signal, login = false, exact = false, again = false } = {}) {
   const headers = { accept: "application/json, application/problem+json" };
   const token = method === "GET" ? null : csrf;
   if (token) headers["x-csrf-token"] = token;

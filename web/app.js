@@ -7,11 +7,12 @@
 // The rest of the file is loaded when the page is first opened.
 // context: { params, noteParams(object), session, can(scope), refreshSession(), signal (aborted when the page closes) }.
 
-import { api, Problem, whenUnauthorized } from "./api.js";
+import { api, Problem, whenQuiet, whenUnauthorized } from "./api.js";
 import { closeDialogs } from "./dialog.js";
 import { announce, h } from "./dom.js";
 import { showLogin } from "./login.js";
 import { notice, pageHead, problemNotice } from "./notice.js";
+import { preparePalette } from "./palette.js";
 import { follow, noteParams, where } from "./router.js";
 import * as session from "./session.js";
 import * as shell from "./shell.js";
@@ -20,6 +21,8 @@ const main = document.getElementById("main");
 let pages = null;
 let close = () => {};
 let atLogin = false;
+// A page is shown as a whole, when its first answers are there or this time is over: nothing moves while it is read.
+const SETTLE = 1200;
 
 async function start() {
   try {
@@ -111,6 +114,7 @@ function showFailure(page, root, problem, signal) {
 function mount(page, root, params, ending) {
   const context = { params, noteParams, session: session.current(), can: session.can, signal: ending.signal, refreshSession };
   let cleanup;
+  settle(root);
   try {
     cleanup = page.module.mount(root, context);
   } catch (error) {
@@ -121,6 +125,14 @@ function mount(page, root, params, ending) {
     ending.abort();
     cleanup?.();
   };
+}
+
+function settle(root) {
+  const show = () => { delete root.dataset.settling; };
+  root.dataset.settling = "";
+  setTimeout(show, SETTLE);
+  // What is drawn with the next frame belongs to it.
+  whenQuiet().then(() => requestAnimationFrame(() => requestAnimationFrame(show)));
 }
 
 function focusOn(root) {
@@ -171,5 +183,6 @@ async function signOut() {
 
 whenUnauthorized(login);
 shell.prepare(signOut);
+preparePalette(document.getElementById("search"), () => (atLogin ? null : pages));
 follow(() => open());
 start();

@@ -9,6 +9,7 @@
 import { freshId, h, setText, svg } from "./dom.js";
 import { clock, dateTime, duration } from "./format.js";
 import { timeTicks, valueTicks } from "./scale.js";
+import { about } from "./tip.js";
 
 const TOP = 10;
 const BOTTOM = 24;
@@ -33,7 +34,7 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
 
   const grid = svg("g", { class: "chart-grid" });
   const cross = svg("g", { class: "chart-cross" }, svg("line"), lines.map((line) => line.dot));
-  const picture = svg("svg", { role: "img", height }, grid, lines.map((line) => [line.area, line.path]), lines.map((line) => line.marks), cross);
+  const picture = svg("svg", { role: "img", "aria-label": title, height }, grid, lines.map((line) => [line.area, line.path]), lines.map((line) => line.marks), cross);
   const note = h("p", { class: "chart-empty" }, empty);
   const tipTime = h("div", { class: "dim" });
   const tipMarks = h("div", { class: "chart-tip-marks" });
@@ -49,7 +50,7 @@ export function chart({ title, unit, series, span = 300000, gap = 3500, height =
   const plot = h("div", { class: "chart-plot" }, picture, note, tip, handle);
   plot.style.height = `${height}px`;
   const element = h("figure", { class: "card chart", "aria-labelledby": heading },
-    h("figcaption", { class: "chart-head" }, h("h2", { id: heading }, title),
+    h("figcaption", { class: "chart-head" }, h("h2", { id: heading }, about(title)),
       h("div", { class: "chart-legend", role: "group", "aria-label": "Lines shown" }, lines.map((line) => line.button))),
     plot);
 

@@ -3,7 +3,8 @@
 import { api } from "./api.js";
 import { h } from "./dom.js";
 import { field, form } from "./form.js";
-import { keyText, RULES } from "./cluster-words.js";
+import { keyText, REJECTED, RULES, WOULD } from "./cluster-words.js";
+import { reasonOf } from "./reason.js";
 import { withQuery } from "./router.js";
 
 /** key: one to begin with. note(key): it was asked about. */
@@ -29,12 +30,11 @@ export function explainForm({ signal, key = "", note }) {
   parts.element.prepend(h("div", { class: "halves test-fields" }, Object.values(fields).map((one) => one.element)));
 
   function show({ key: asked, for: purpose, place, here, text, reason }) {
-    const numbers = Object.entries(reason?.numbers ?? {});
-    const rejected = reason?.rejected ?? [];
-    result.replaceChildren(
-      h("p", null, `A ${purpose} of `, h("span", { class: "mono" }, keyText(asked)), " would go to ", h("strong", null, place), `${here ? ", this node" : ""}: ${RULES[reason?.rule] ?? text}.`),
-      numbers.length ? h("dl", { class: "facts" }, numbers.map(([name, value]) => h("div", null, h("dt", null, name.replaceAll("_", " ")), h("dd", { class: "num" }, String(value))))) : "",
-      rejected.length ? h("p", { class: "chips" }, rejected.map(({ who, rule }) => h("span", { class: "chip" }, `not ${who}: ${rule}`))) : "");
+    const { unlisted, ...numbers } = reason?.numbers ?? {};
+    result.replaceChildren(reasonOf({
+      what: [`A ${purpose} of `, h("span", { class: "mono" }, keyText(asked)), " would go to ", h("strong", null, place), `${here ? ", this node" : ""}: ${RULES[reason?.rule] ?? text}.`],
+      by: "this node, on what it has heard of the others", rule: reason?.rule, numbers, rejected: reason?.rejected, ruled: REJECTED, rest: unlisted, change: WOULD[reason?.rule],
+    }));
   }
 
   const element = h("section", { class: "card stack explain cluster-explain" }, h("h2", null, "Where would a request go?"), parts.element, result);

@@ -2,15 +2,16 @@
 // So nothing flickers, a selection survives, and a button keeps the focus.
 
 import { h, setText } from "./dom.js";
+import { about } from "./tip.js";
 
 /**
- * columns: [{ title, class, text: (row) => text }] or, for more than text, [{ title, class, make: () => ({ element, set(row) }) }].
- * key(row): what it is known by. empty: what an empty table says, or a function that knows.
+ * columns: [{ title, class, means, text: (row) => text }] or, for more than text, [{ title, class, make: () => ({ element, set(row) }) }].
+ * means: the name of the column in meanings.js, if not its title. key(row): what it is known by. empty: what an empty table says, or a function that knows.
  */
 export function liveTable({ label, columns, key, empty, rowClass = () => "" }) {
   const rows = new Map();
   const body = h("tbody", { role: "rowgroup" });
-  const head = h("tr", { role: "row" }, columns.map(({ title, class: name }) => h("th", { role: "columnheader", scope: "col", class: name }, title)));
+  const head = h("tr", { role: "row" }, columns.map(({ title, class: name, means }) => h("th", { role: "columnheader", scope: "col", class: name, "aria-label": title }, about(title, means))));
   const grid = h("table", { role: "table", "aria-label": label, "aria-busy": "true" }, h("thead", { role: "rowgroup" }, head), body);
   const element = h("div", { class: "card table-card", tabindex: "-1" }, grid);
   const wide = (...content) => h("tr", { role: "row" }, h("td", { role: "cell", class: "wide", colspan: columns.length }, content));

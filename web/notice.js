@@ -1,6 +1,7 @@
 // Boxes that say something: a hint, a warning, or what went wrong and how to go on.
 
 import { h, inline, setText } from "./dom.js";
+import { about } from "./tip.js";
 
 /** kind: "info", "warn" or "bad". */
 export function notice(kind, title, detail, ...actions) {
@@ -34,7 +35,7 @@ export function tile(label) {
   const value = h("p", { class: "tile-value" }, "–");
   const more = h("p", { class: "tile-more" }, "\u00a0");
   return {
-    element: h("section", { class: "card tile", "aria-label": label }, h("h2", null, label), value, more),
+    element: h("section", { class: "card tile", "aria-label": label }, h("h2", null, about(label)), value, more),
     set(text, below, bad = false) {
       setText(value, text);
       setText(more, below);

@@ -8,6 +8,7 @@ import { dateTime, duration, millis, relative, units, when } from "./format.js";
 import { listen } from "./live.js";
 import { notice, pageHead, problemNotice, tile } from "./notice.js";
 import { actionButtons, endpointPath } from "./poll-actions.js";
+import { foldedReason } from "./reason.js";
 import { link } from "./router.js";
 import { table } from "./table.js";
 
@@ -25,6 +26,11 @@ const RULES = {
   unowned: "nobody had it", "unowned-overflow": "nobody had it, and better places were full", "unowned-under-floor": "nobody had it, and this node had too few",
   draining: "the one before is leaving", "over-cap": "the one before had too many", "under-floor": "this node had too few",
   "handed-over": "the one before handed it over", "found-ours": "it was this node's already", "still-ours": "this node goes on with it",
+};
+// What would give it another one.
+const WOULD = {
+  unowned: "The node leaving or draining, or having more than its share.", "unowned-overflow": "A better place having room.", "unowned-under-floor": "The node having more than its share.",
+  draining: "Nothing: who drains gives everything away.", "over-cap": "The one before having room again.", "under-floor": "The node having more than its share.",
 };
 const UNITS = { d: 86400, h: 3600, m: 60, s: 1, ms: 0.001 };
 
@@ -84,7 +90,7 @@ export function mountEndpoint(root, { id, signal, can }) {
     columns: [
       { title: "Since", class: "nowrap", cell: (one) => at(one.at_ms) },
       { title: "Owner", class: "free", cell: (one) => [h("strong", null, one.node), h("div", { class: "dim small" }, one.from ? `after ${one.from}` : "after nobody")] },
-      { title: "Why", class: "free", cell: ({ reason }) => [RULES[reason.rule] ?? String(reason.rule ?? reason), h("div", { class: "dim small num" }, numbers(reason))] },
+      { title: "Why", class: "free", cell: (one) => [RULES[one.reason.rule] ?? String(one.reason.rule ?? one.reason), foldedReason(() => moved(id, one), "Why exactly")] },
       { title: "Grant", cell: (one) => h("code", null, one.token) },
     ],
   });
@@ -207,7 +213,8 @@ export function mountEndpoint(root, { id, signal, can }) {
 
 const listed = (statuses) => [statuses].flat().join(", ");
 
-function numbers(reason) {
-  const write = (value) => (typeof value === "number" ? Number(value.toFixed(3)) : value);
-  return Object.entries(reason.numbers ?? {}).map(([name, value]) => `${name.replace("_", " ")} ${write(value)}`).join(", ");
-}
+/** A change of owner in the form that all decisions have. */
+const moved = (id, { node, from, at_ms: time, token, reason }) => ({
+  what: [h("strong", null, node), ` polls ${id}, after ${from ?? "nobody"}`], by: `${node}, in the store where nodes agree`, at: time,
+  rule: reason.rule, because: RULES[reason.rule], numbers: reason.numbers, rejected: reason.rejected, change: WOULD[reason.rule], facts: { Grant: h("code", null, token) },
+});

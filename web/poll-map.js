@@ -46,7 +46,7 @@ export function ownersMap({ kind, signal }) {
     columns: [
       { title: "Node", class: "free", cell: ({ title }) => h("strong", null, title) },
       { title: "Status", cell: ({ status }) => status },
-      { title: "Endpoints", cell: ({ owned, total }) => `${whole(owned)} of ${whole(total)}` },
+      { title: "Endpoints", means: "Endpoints of a node", cell: ({ owned, total }) => `${whole(owned)} of ${whole(total)}` },
       { title: "Share", cell: ({ share }) => percent(share * 100) },
       { title: "Weight", cell: ({ weight }) => weight ?? "–" },
     ],

@@ -11,6 +11,7 @@ import { redriveDialog, redriveList } from "./queue-redrives.js";
 import { chosenOf, exactly, groupText, letterPath, linkCell, momentInput, moreFilters, payloadOf, queueLink, repeat, settled, timeCell, twoLines, typedDialog } from "./queue-words.js";
 import { withQuery } from "./router.js";
 import { many } from "./session-words.js";
+import { emptyWith } from "./steps.js";
 
 const LIMIT = 100;
 const EVERY = 5;
@@ -44,7 +45,7 @@ export function deadLetters({ queue = "", signal, params, note, can, said, reloa
     path: PATH, rows: (answer) => answer.messages, query: where, limit: LIMIT, cursor: "before", signal,
     next: (answer, found) => (answer.next === undefined ? (found.length === LIMIT ? found.at(-1).id : null) : answer.next),
     label: "Dead letters, newest first", boxClass: "dead-box", key: (one) => one.id, open: show,
-    empty: () => (Object.values(chosen()).some(Boolean) ? "No dead letter matches." : "No message was given up."),
+    empty: () => (Object.values(chosen()).some(Boolean) ? "No dead letter matches." : emptyWith("No message was given up. One is when it has failed more often than its queue allows:", "skep queues configure orders --set retryLimit=5")),
     onAnswer: (answer) => setText(total, answer.total === undefined ? "" : `${many(answer.total, "dead letter")}${Object.values(chosen()).some(Boolean) ? " match" : ""}`),
     columns: [
       ...(can("admin") ? [{ title: "Choose", class: "pick", make: pickCell }] : []),

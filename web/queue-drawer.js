@@ -34,15 +34,18 @@ export function payloadCard(payload) {
     text.length > SHOWN && h("p", { class: "dim small" }, "It is longer than is shown; copying takes all of it."));
 }
 
-/** changed(): something was done to the message. */
-export function openMessage({ message, can, said, changed }) {
+/** changed(): something was done to the message. closed(): it is not looked at any more. */
+export function openMessage({ message, can, said, changed, closed = () => {} }) {
   const ending = new AbortController();
   const trouble = h("div");
   const about = h("div", { class: "stack" });
   const traces = h("div", { class: "stack" });
   const buttons = h("div", { class: "row" });
   const dialog = openDrawer(message.transactionId, [trouble, buttons, about, traces]);
-  dialog.element.addEventListener("close", () => ending.abort());
+  dialog.element.addEventListener("close", () => {
+    ending.abort();
+    closed();
+  });
 
   function show(one) {
     const groups = one.consumerGroups ?? [];
@@ -94,7 +97,8 @@ export function openMessage({ message, can, said, changed }) {
         if (yes) await act(() => api.delete(messagePath(message)), `${message.transactionId} is deleted`);
       }, "danger"));
   }
-  show(message);
+  // From an address nothing but its place is known.
+  if (message.id) show(message);
   load();
 }
 

@@ -21,7 +21,7 @@ export function groupsTab({ queue, signal, can, said, reload, watch }) {
       { title: "Pending", class: "num", text: (one) => count(one.pending) },
       { title: "Lag", class: "num", text: (one) => lagText(one.lagSeconds) },
       { title: "Oldest", class: "nowrap num", make: () => timeCell((one) => one.oldestAt) },
-      { title: "Leased", class: "num", text: (one) => many(one.leasedPartitions, "partition") },
+      { title: "Leased", class: "num", text: (one) => whole(one.leasedPartitions) },
       { title: "Waiting", class: "num", text: (one) => (one.waitingPartitions === undefined ? "–" : `${whole(one.waitingPartitions)}${one.waitingPartitionsMore ? "+" : ""}`) },
       { title: "Since", class: "nowrap num", make: () => timeCell((one) => one.createdAt) },
       ...(can("admin") ? [{ title: "Actions", class: "last", make: () => buttonsCell([["Seek", seek], ["Delete", forget, "danger"]], (one) => groupText(one.name)) }] : []),

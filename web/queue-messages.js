@@ -7,6 +7,7 @@ import { notice } from "./notice.js";
 import { openMessage } from "./queue-drawer.js";
 import { pagedRows } from "./queue-pages.js";
 import { chosenOf, groupText, momentInput, moreFilters, oneLine, payloadOf, repeat, settled, STATUSES, statusPill, timeCell, twoLines } from "./queue-words.js";
+import { addParams } from "./router.js";
 
 const LIMIT = 50;
 const EVERY = 5;
@@ -52,7 +53,7 @@ export function messagesTab({ queue, signal, params, note, can, said, reload, wa
       early.replaceChildren(...(short ? [notice("info", "There may be more", `${whole(looked)} messages were looked at so far. Go on with “Show more”, or narrow the time.`)] : []));
     },
     columns: [
-      { title: "Pushed", class: "nowrap num time", make: () => timeCell((one) => one.createdAt, shortly) },
+      { title: "Pushed", means: "Pushed at", class: "nowrap num time", make: () => timeCell((one) => one.createdAt, shortly) },
       { title: "Transaction", class: "free", make: () => twoLines(opener(), (one) => `${one.partition}${one.priority ? `, priority ${one.priority}` : ""}`) },
       { title: "Standing", class: "standing-column", make: standing },
       { title: "Payload", class: "free payload", make: () => plain((one) => oneLine(payloadOf(one)), "span", "mono small cut") },
@@ -72,7 +73,8 @@ export function messagesTab({ queue, signal, params, note, can, said, reload, wa
   }
 
   function show(message) {
-    openMessage({ message, can, said, changed: () => Promise.all([list.load(), reload()]) });
+    addParams({ message: `${message.partitionId}/${message.transactionId}` });
+    openMessage({ message, can, said, changed: () => Promise.all([list.load(), reload()]), closed: () => { if (!signal.aborted) addParams({ message: "" }); } });
   }
 
   function filter() {
@@ -87,6 +89,8 @@ export function messagesTab({ queue, signal, params, note, can, said, reload, wa
   });
 
   list.load();
+  const [, partitionId, transactionId] = params.get("message")?.match(/^([^/]+)\/(.*)$/s) ?? [];
+  if (partitionId) show({ partitionId, transactionId });
   // What makes the node look at many messages is done again only if somebody wants it.
   repeat(signal, EVERY, () => (status.value || (path.value && value.value) ? null : list.renew()));
   return {

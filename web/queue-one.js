@@ -38,7 +38,7 @@ export function mountQueue(root, { queue, signal, params, noteParams, can }) {
   const head = pageHead(queue, "\u00a0", exported);
   const line = head.querySelector("p");
   const tabs = tabList({ tabs: TABS, label: "Parts of the queue", wanted: params.get("tab") }, (name) => {
-    noteParams({ queue, tab: name });
+    noteParams({ queue, tab: name }, { step: true });
     params = new URLSearchParams();
     open(name);
   });

@@ -19,7 +19,7 @@ export function partitionsTab({ queue, signal, params, note }) {
     columns: [
       { title: "Partition", class: "free", make: nameCell },
       { title: "Kept", class: "num", text: (one) => count(one.messages) },
-      { title: "Pushed", class: "num", text: (one) => count(one.pushed) },
+      { title: "Pushed", means: "Pushed in all", class: "num", text: (one) => count(one.pushed) },
       { title: "Last push", class: "nowrap num", make: () => timeCell((one) => one.lastPushAt) },
       { title: "Groups", class: "free", make: groupsCell },
     ],

@@ -5,7 +5,7 @@ import { units } from "./format.js";
 
 const MINUTE = 60000;
 const HOUR = 60 * MINUTE;
-const KINDS = ["pushed", "popped", "acked", "failed"];
+const KINDS = ["pushed", "popped", "acked", "failed", "deadLetter"];
 
 /** The minutes of the last hour that are over, those without anything too, as rates. */
 export function minutesOf(points, now = Date.now()) {

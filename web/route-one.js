@@ -18,7 +18,7 @@ import { many } from "./session-words.js";
 // The spec and what others have seen are asked for every so many beats.
 const EVERY = 10;
 
-export function mountRoute(root, { name, signal, can }) {
+export function mountRoute(root, { name, signal, params, can }) {
   let beats = 0;
   let gone = false;
   let checked = false; // are its upstreams asked how they are?
@@ -39,7 +39,7 @@ export function mountRoute(root, { name, signal, can }) {
   const head = pageHead(name, "\u00a0", buttons);
   const line = head.querySelector("p");
   const live = livePlots();
-  const longer = rollups({ name, signal, now: () => time.now([]) || Date.now() });
+  const longer = rollups({ name, signal, now: () => time.now([]) || Date.now(), span: params.get("span") });
   const events = eventList({ route: name, signal });
   const spec = specCard();
   const upstreams = upstreamTable(() => checked);
@@ -81,7 +81,7 @@ export function mountRoute(root, { name, signal, can }) {
       ].filter(Boolean));
       spec.set(answer);
     }
-    if (!testPlace.firstChild) testPlace.append(testForm({ signal, example: exampleOf(answer.spec) }).element);
+    if (!testPlace.firstChild) testPlace.append(testForm({ signal, params, example: exampleOf(answer.spec) }).element);
     if (now) showNow(now, time.now([now]));
   }
 

@@ -6,6 +6,7 @@ import { h, setText } from "./dom.js";
 import { millis, units, whole } from "./format.js";
 import { problemNotice } from "./notice.js";
 import { routePath } from "./route-words.js";
+import { addParams } from "./router.js";
 
 export const LIVE_MS = 120000;
 const SECOND = 1000;
@@ -79,8 +80,8 @@ function steps({ from_ms: from, minutes, step, points }, now) {
 }
 
 /** What went over it on all nodes, for the last hour, day, week or month. now(): the node's time. */
-export function rollups({ name, signal, now }) {
-  let chosen = "hour";
+export function rollups({ name, signal, now, span = null }) {
+  let chosen = span in SPANS ? span : "hour";
   let plots = [];
   let asked = 0;
   let turn = 0;
@@ -91,6 +92,7 @@ export function rollups({ name, signal, now }) {
 
   function choose(key) {
     chosen = key;
+    addParams({ span: key });
     buttons.forEach((one, index) => one.setAttribute("aria-pressed", String(Object.keys(SPANS)[index] === key)));
     build();
     load();

@@ -15,9 +15,18 @@ export function withQuery(path, params) {
 /** The link to a view. */
 export const link = (path, params = {}) => `#${withQuery(path, params)}`;
 
-/** Notes the state of the present view in its address, without opening it anew. */
-export function noteParams(params) {
-  history.replaceState(null, "", link(where().path, params));
+/**
+ * Notes the state of the present view in its address, without opening it anew. step: it is one that the back button
+ * leads back from, such as a tab; what is typed into a filter is not.
+ */
+export function noteParams(params, { step = false } = {}) {
+  const to = link(where().path, params);
+  if (to !== location.hash) history[step ? "pushState" : "replaceState"](null, "", to);
+}
+
+/** The same for a part of the view, which leaves the others' parts as they are. */
+export function addParams(more, options) {
+  noteParams({ ...Object.fromEntries(where().params), ...more }, options);
 }
 
 /** Calls `open` at every change of the address. */

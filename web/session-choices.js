@@ -4,14 +4,12 @@ import { api } from "./api.js";
 import { h, setText } from "./dom.js";
 import { clock, millis, when, whole } from "./format.js";
 import { field, form } from "./form.js";
-import { withQuery } from "./router.js";
-import { CHOSEN, many, REFUSED, REJECTED, STANDINGS } from "./session-words.js";
+import { foldedReason, reasonOf } from "./reason.js";
+import { addParams, withQuery } from "./router.js";
+import { CHOSEN, many, REFUSED, REJECTED, STANDINGS, WOULD } from "./session-words.js";
 import { workerLink } from "./session-workers.js";
 
 const SHOWN = 30;
-// Groups of at most so many are unfolded from the start.
-const UNFOLDED = 8;
-const NAMES = 200;
 
 /** What a choice says: a sentence, and the numbers it stands on. */
 function told({ worker, reason, waited_ms: waited, kind }) {
@@ -24,6 +22,13 @@ function told({ worker, reason, waited_ms: waited, kind }) {
   const others = total > 1 ? `Of ${whole(total)} ${kind} workers ${whole(free)} ${free === 1 ? "was" : "were"} free (${counts.map(([standing, count]) => `${whole(count)} ${standing}`).join(", ")}).` : `It was the only ${kind} worker.`;
   return [CHOSEN[reason.rule] ?? reason.rule, [`It had ${whole(active)} of ${many(slots, "slot")} taken and ${whole(lifetime)}${limit ? ` of ${whole(limit)}` : ""} sessions behind it.`, others, wait]];
 }
+
+/** A choice in the form that all decisions have. */
+const why = ({ worker, session, kind, at_ms: at, reason }) => ({
+  what: worker ? [`${session}, a ${kind} session, got `, h("strong", null, worker)] : `${session}, a ${kind} session, got nobody`,
+  by: "this node's gateway, on what the store of sessions answered", at, rule: reason.rule, because: CHOSEN[reason.rule] ?? REFUSED[reason.rule],
+  numbers: reason.numbers, rejected: reason.rejected, ruled: REJECTED, linkOf: workerLink, change: WOULD[reason.rule],
+});
 
 const keyOf = (one) => `${one.at_ms} ${one.session}`;
 
@@ -45,7 +50,7 @@ export function choiceList() {
     const [sentence, numbers] = told(one);
     const who = one.worker ? h("a", { href: workerLink(one.worker) }, h("strong", null, one.worker)) : h("span", { class: "pill bad" }, "nobody");
     return h("li", { "data-level": one.worker ? null : "warn" }, h("span", { class: "log-time num" }, when(one.at_ms, clock(one.at_ms))),
-      h("div", { class: "log-text" }, h("p", null, who, `: ${sentence}.`), h("p", { class: "dim" }, numbers.filter(Boolean).join(" ")), h("p", { class: "dim mono" }, `${one.session}, ${one.reason.rule}`)));
+      h("div", { class: "log-text" }, h("p", null, who, `: ${sentence}.`), h("p", { class: "dim" }, numbers.filter(Boolean).join(" ")), h("p", { class: "dim mono" }, `${one.session}, ${one.reason.rule}`), foldedReason(() => why(one))));
   };
 
   function draw() {
@@ -83,7 +88,8 @@ export function choiceList() {
 }
 
 /** Asks whom a session would get now, and why nobody else. */
-export function explainForm({ signal }) {
+export function explainForm({ signal, params }) {
+  const asked = new URLSearchParams(params.get("ask") ?? "");
   const text = (name, label, hint, placeholder) => field({ name, label, hint, control: h("input", { type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false", placeholder }) });
   const fields = {
     kind: field({ name: "kind", label: "Kind", control: h("select", null, h("option", { value: "" }, "Usual")) }),
@@ -96,6 +102,7 @@ export function explainForm({ signal }) {
     fields: Object.values(fields), submit: "Explain",
     onSubmit: async () => {
       const label = read("label").split(/[\s,]+/).filter(Boolean).join(",");
+      addParams({ ask: withQuery("", { kind: read("kind"), label, version: read("version") }).slice(1) || "anything" });
       try {
         show(await api.get(withQuery("/api/v1/sessions/explain", { kind: read("kind"), label, version: read("version") }), { signal }));
       } catch (problem) {
@@ -113,21 +120,20 @@ export function explainForm({ signal }) {
     const { lifetime, lifetime_max: limit, active, slots } = reason.numbers;
     const rejected = reason.rejected ?? [];
     const wish = want === "anything" ? `A ${kind} session that asks for nothing special` : `A ${kind} session with ${want}`;
-    const head = chosen ? [
-      h("p", null, `${wish} would get `, h("a", { href: workerLink(chosen) }, h("strong", null, chosen)), `: ${CHOSEN[reason.rule] ?? reason.rule}.`),
-      h("p", { class: "dim small" }, `It has ${whole(active)} of ${many(slots, "slot")} taken and ${whole(lifetime)}${limit ? ` of ${whole(limit)}` : ""} sessions behind it.`),
-    ] : [h("p", null, h("strong", null, rejected.length ? `${wish} would have to wait` : `${wish} would be refused`), rejected.length ? `: none of ${many(rejected.length, "worker")} could have it now.` : `: there is no ${kind} worker.`)];
-    const groups = new Map();
-    for (const { who, rule } of rejected) groups.set(rule, [...(groups.get(rule) ?? []), who]);
-    const group = ([rule, names]) => {
-      const rest = names.length - NAMES;
-      return h("details", { class: "why-not", open: names.length <= UNFOLDED },
-        h("summary", null, h("span", null, h("strong", { class: "num" }, whole(names.length)), ` ${rule} `, h("span", { class: "dim small" }, REJECTED[rule] ?? ""))),
-        h("p", { class: "chips" }, names.slice(0, NAMES).map((name) => h("a", { class: "chip", href: workerLink(name) }, name)), rest > 0 && h("span", { class: "dim small" }, `and ${whole(rest)} more`)));
-    };
-    result.replaceChildren(...head, ...(groups.size && chosen ? [h("h3", null, "Not, because")] : []), ...[...groups].sort((a, b) => a[1].length - b[1].length).map(group));
+    const what = chosen
+      ? [`${wish} would get `, h("a", { href: workerLink(chosen) }, h("strong", null, chosen)), `: ${CHOSEN[reason.rule] ?? reason.rule}. It has ${whole(active)} of ${many(slots, "slot")} taken and ${whole(lifetime)}${limit ? ` of ${whole(limit)}` : ""} sessions behind it.`]
+      : [h("strong", null, rejected.length ? `${wish} would have to wait` : `${wish} would be refused`), rejected.length ? `: none of ${many(rejected.length, "worker")} could have it now.` : `: there is no ${kind} worker.`];
+    const change = WOULD[reason.rule] ?? (chosen ? null : rejected.length ? WOULD.busy : WOULD["no-workers"]);
+    result.replaceChildren(reasonOf({ what, by: "the rules of sessions, as this node knows the workers", rule: reason.rule, numbers: reason.numbers, rejected, ruled: REJECTED, linkOf: workerLink, change }));
   }
 
+  if (params.has("ask")) {
+    for (const name of ["label", "version"]) fields[name].control.value = asked.get(name) ?? "";
+    const kind = asked.get("kind");
+    if (kind) fields.kind.control.append(h("option", { value: kind }, kind));
+    fields.kind.control.value = kind ?? "";
+    queueMicrotask(() => parts.element.requestSubmit());
+  }
   return {
     element: h("section", { class: "card stack explain" }, h("h2", null, "Which worker would a session get now?"), parts.element, result),
     kinds(all) {

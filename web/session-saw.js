@@ -4,6 +4,7 @@ import { freshId, h, setText, svg } from "./dom.js";
 import { clock, whole } from "./format.js";
 import { timeTicks, valueTicks } from "./scale.js";
 import { many } from "./session-words.js";
+import { about } from "./tip.js";
 
 const TOP = 14;
 const RESTARTS = 20; // the line of restarts, below the plot
@@ -60,7 +61,7 @@ export function sawtooth({ lives, only = null }) {
   } });
   choice.hidden = true;
   const element = h("figure", { class: "card chart saw", "aria-labelledby": heading },
-    h("figcaption", { class: "chart-head" }, h("h2", { id: heading }, only ? "Its lives" : "Lives of workers"), choice, legend), plot, remark);
+    h("figcaption", { class: "chart-head" }, h("h2", { id: heading }, about(only ? "Its lives" : "Lives of workers", "Lives of workers")), choice, legend), plot, remark);
   let kinds = [];
   const observer = new ResizeObserver(([entry]) => {
     width = Math.floor(entry.contentRect.width);

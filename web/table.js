@@ -1,12 +1,13 @@
 // Tables with headers, a place held while loading, and words when there is nothing.
-// On narrow screens each row becomes a card (style.css); the roles keep it a table for screen readers.
+// On narrow screens each row becomes a card (narrow.css); the roles keep it a table for screen readers.
 
 import { h } from "./dom.js";
+import { about } from "./tip.js";
 
-/** columns: [{ title, cell: (row) => text or element, class }]. empty: what an empty table says, or a function that knows. */
+/** columns: [{ title, cell: (row) => text or element, class, means: its name in meanings.js if not the title }]. empty: what an empty table says, or a function that knows. */
 export function table({ label, columns, empty, rowClass = () => null }) {
   const body = h("tbody", { role: "rowgroup" });
-  const head = h("tr", { role: "row" }, columns.map(({ title, class: name }) => h("th", { role: "columnheader", scope: "col", class: name }, title)));
+  const head = h("tr", { role: "row" }, columns.map(({ title, class: name, means }) => h("th", { role: "columnheader", scope: "col", class: name, "aria-label": title }, about(title, means))));
   const element = h("div", { class: "card table-card" },
     h("table", { role: "table", "aria-label": label, "aria-busy": "true" }, h("thead", { role: "rowgroup" }, head), body));
   const grid = element.firstChild;

@@ -6,6 +6,7 @@ import { listen } from "../live.js";
 import { notice, pageHead } from "../notice.js";
 import { pagedTable } from "../paged.js";
 import { withQuery } from "../router.js";
+import { emptyWith } from "../steps.js";
 import { table } from "../table.js";
 
 export const page = { "path": "/access", "title": "Access log", "order": 92, "needs": "admin", "icon": "M3 8h14M13 4l4 4-4 4M21 16H7M11 12l-4 4 4 4" };
@@ -63,7 +64,7 @@ export function mount(root, { signal, params, noteParams }) {
   const list = pagedTable({
     path: "/api/v1/access", rows: "entries", query: chosen, signal, columns,
     label: "Requests, newest first",
-    empty: () => (Object.values(chosen()).some(Boolean) ? "No request matches." : "Nobody has asked for anything yet."),
+    empty: () => (Object.values(chosen()).some(Boolean) ? "No request matches." : emptyWith("Nobody has asked for anything yet. Every request to a node or its gateway is here a moment later:", `curl ${location.origin}/health`)),
     onAnswer(answer) {
       early.replaceChildren(...(answer.stopped_early ? [notice("info", "There may be more", `The search stopped after ${answer.scanned_max.toLocaleString("en")} entries. Go on below, or narrow the time.`)] : []));
       // Only filters that the node understands are listened with.

@@ -8,6 +8,7 @@ import { dateTime, relative, when } from "../format.js";
 import { choices, field, form } from "../form.js";
 import { notice, openHint, pageHead, problemNotice } from "../notice.js";
 import { current, login } from "../session.js";
+import { emptyWith } from "../steps.js";
 import { table } from "../table.js";
 
 export const page = { "path": "/keys", "title": "Keys", "order": 80, "needs": "admin", "icon": "M15 4a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM11 12.5l-7 7.5M7 17l2.5 2.5" };
@@ -38,7 +39,7 @@ export function mount(root, { session, signal, params, noteParams, refreshSessio
   const oldLabel = h("span", null, "Show revoked and expired keys");
   const list = table({
     label: "Keys",
-    empty: "No keys to show. Create the first one with the button above.",
+    empty: () => emptyWith("No keys to show. Create the first one with the button above, or on the command line:", "skep keys create --name me --scopes admin"),
     rowClass: (key) => (stateOf(key) === "active" ? null : "faded"),
     columns: [
       { title: "Name", class: "free", cell: (key) => [h("strong", null, key.name), key.id === current().key?.id && [" ", h("span", { class: "pill" }, "you")], h("div", { class: "dim mono small" }, key.id)] },

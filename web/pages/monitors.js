@@ -43,7 +43,7 @@ function mountFleet(root, { signal, params, noteParams, can, session }) {
   const begin = beginning(allowed, session.open);
   const below = belowList({ signal });
   const tabs = tabList({ tabs: TABS, label: "Parts of the fleet", wanted: params.get("view") }, (name) => {
-    noteParams({ view: name });
+    noteParams({ view: name }, { step: true });
     params = new URLSearchParams();
     open(name);
   });

@@ -9,7 +9,10 @@ import { bytes, clock, count, dateTime, millis, units, when } from "../format.js
 import { listen } from "../live.js";
 import { notice, pageHead, problemNotice } from "../notice.js";
 import { pagedTable } from "../paged.js";
+import { foldedReason, readReason } from "../reason.js";
+import { link } from "../router.js";
 import { table } from "../table.js";
+import { about } from "../tip.js";
 
 export const page = { "path": "/pools", "title": "Pools", "order": 10, "needs": "read", "icon": "M8 3l4 2v4l-4 2-4-2V5zM16 3l4 2v4l-4 2-4-2V5zM12 11l4 2v5l-4 2-4-2v-5z" };
 
@@ -18,6 +21,8 @@ const SPAN = 600000;
 const ALERTS = {
   "queue-depth": "the queue is nearly full", "dead-letters": "tasks have failed for good", crashes: "tasks crash",
   timeouts: "tasks run out of time", stuck: "workers hang, and no more of them are replaced",
+  "upstreams-out": "upstreams are not used", "certificate-ends": "the certificate ends soon",
+  "budget-too-small": "they wear out faster than they may restart", "workers-held": "worn-out ones stand still",
 };
 // What was done to the workers, and how much it matters.
 const ACTIONS = {
@@ -26,6 +31,22 @@ const ACTIONS = {
 };
 const told = ({ action, workers }) => `${ACTIONS[action]?.[0] ?? action}, now ${workers}`;
 const at = (time) => when(time, dateTime(time, true));
+
+/** A decision about workers in the form that all decisions have. */
+function why(one) {
+  const { rule, numbers, rejected } = readReason(one.reason);
+  const { up, down } = numbers;
+  const change = typeof up === "number" && typeof down === "number" ? `More than ${up} waiting tasks for each worker start one more, up to the most; fewer than ${down} let one go, down to the least.` : null;
+  return { what: `${one.pool}: ${told(one)}`, by: "this node's pools", at: one.at_ms, rule, numbers, rejected, change };
+}
+
+/** What fires may be about a pool, a kind of workers or a route; each has its page. */
+function alertNotice({ pool, kind, since_ms: since, reason }) {
+  const [part, name] = pool.includes(":") ? pool.split(/:(.*)/s) : ["pools", pool];
+  const place = { routes: ["Go to the route", link("/routes", { route: name })], sessions: ["Go to the workers", link("/sessions", { kind: name })] }[part];
+  const title = `${{ routes: `Route ${name}`, sessions: `Workers ${name}` }[part] ?? name}: ${ALERTS[kind] ?? kind}`;
+  return notice("bad", title, `${reason}, since ${dateTime(since, true)}`, ...(place ? [h("a", { class: "button", href: place[1] }, place[0])] : []));
+}
 
 export function mount(root, { signal, params, noteParams, can }) {
   let decisions = [];
@@ -71,7 +92,7 @@ export function mount(root, { signal, params, noteParams, can }) {
     const now = list.map(({ pool, kind, since_ms }) => pool + kind + since_ms).join();
     if (now === firing) return;
     firing = now;
-    alerts.replaceChildren(...list.map(({ pool, kind, since_ms, reason }) => notice("bad", `${pool}: ${ALERTS[kind] ?? kind}`, `${reason}, since ${dateTime(since_ms, true)}`)));
+    alerts.replaceChildren(...list.map(alertNotice));
   }
 
   // Numbers begin anew when the node does, so a decision is known by its time too.
@@ -85,7 +106,7 @@ export function mount(root, { signal, params, noteParams, can }) {
     events.classList.toggle("is-empty", !decisions.length);
     events.replaceChildren(...decisions.slice(-20).reverse().map((one) => h("li", { "data-level": ACTIONS[one.action]?.[1] },
       h("span", { class: "log-time" }, when(one.at_ms, clock(one.at_ms))), h("span", { class: "log-level" }, one.pool),
-      h("span", { class: "log-text" }, h("span", null, told(one)), " ", h("span", { class: "dim" }, one.reason)))));
+      h("div", { class: "log-text" }, h("span", null, told(one)), " ", h("span", { class: "dim" }, readReason(one.reason).rule), foldedReason(() => why(one))))));
   }
 
   function showNow({ at_ms, pools, alerts: list, scaling }) {
@@ -164,7 +185,7 @@ function card(name) {
     keys(Object.keys(PLACES).slice(0, tier ? 4 : 3), (kind) => [live("span", (pool) => count(PLACES[kind](pool))), ` ${kind}`]),
     tier && [live("p", (pool) => `${count(pool.pending_tasks)} waiting and ${count(pool.delayed_tasks)} delayed, of at most ${count(pool.queue_capacity)}`), gauge,
       keys(Object.keys(MARKS), (kind) => [`${MARKS[kind][0]} `, live("span", (pool) => count(pool[MARKS[kind][1]]))])],
-    h("dl", { class: "figures" }, Object.entries(FIGURES).slice(0, tier ? 6 : 3).map(([title, write]) => h("div", null, h("dt", null, title), live("dd", write)))));
+    h("dl", { class: "figures" }, Object.entries(FIGURES).slice(0, tier ? 6 : 3).map(([title, write]) => h("div", null, h("dt", null, about(title)), live("dd", write)))));
   let drawn;
 
   return {

@@ -43,7 +43,7 @@ function mountAll(root, { signal, params, noteParams, can }) {
   const tiles = { requests: tile("Requests"), errors: tile("5xx"), refused: tile("Refused"), open: tile("Open"), upstreams: tile("Upstreams") };
   const table = routeTable({ params, noteParams });
   const events = eventList({ signal });
-  const test = testForm({ signal });
+  const test = testForm({ signal, params });
   const busy = h("div", { class: "column" }, h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.element)), table.elements);
   const below = h("div", { class: "pair" }, test.element, events.element);
   const ghost = h("span", { class: "ghost" });

@@ -10,6 +10,7 @@ import { pagedRows } from "../queue-pages.js";
 import { scheduleDialog } from "../queue-schedule.js";
 import { maintenance } from "../queue-switches.js";
 import { buttonsCell, exactly, linkCell, queueLink, repeat, sayings, schedulePath, settled, timeCell, twoLines } from "../queue-words.js";
+import { emptyWith } from "../steps.js";
 
 export const page = { "path": "/schedules", "title": "Schedules", "order": 54, "needs": "read", "icon": "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 7v5l3.5 2" };
 
@@ -28,7 +29,7 @@ export function mount(root, { signal, params, noteParams, can }) {
   const list = pagedRows({
     path: "/api/v1/schedules", rows: (answer) => answer.schedules, query: () => ({ queue: queue.value.trim() }), place: (one) => one.name, signal,
     label: "Schedules, by name", boxClass: "schedules-box", key: (one) => one.name, open: show,
-    empty: () => (queue.value ? "No schedule pushes to it." : "No schedule yet. One pushes a message by the clock: at times of a cron line, or every so many seconds."),
+    empty: () => (queue.value ? "No schedule pushes to it." : emptyWith("No schedule yet. One pushes a message by the clock: at times of a cron line, or every so many seconds.", `skep schedule add morning --queue reports --cron '0 9 * * 1-5' --payload '{"report": "daily"}'`)),
     columns: [
       { title: "Schedule", class: "free", make: () => twoLines(opener(), (one) => `${ruleOf(one)}${one.timezone && one.timezone !== "UTC" ? `, ${one.timezone}` : ""}`) },
       { title: "Queue", class: "free", make: () => twoLines(linkCell((one) => one.queue, (one) => queueLink(one.queue)), (one) => one.partition) },
@@ -48,7 +49,7 @@ export function mount(root, { signal, params, noteParams, can }) {
   function nextCell() {
     const time = timeCell(next);
     const pill = h("span", { class: "pill warn" }, "paused");
-    return twoLines({ element: [time.element, pill], set: (one) => { time.set(one); time.element.hidden = one.paused; pill.hidden = !one.paused; } }, (one) => (next(one) ? dateTime(one.nextAt, true) : ""));
+    return twoLines({ element: [time.element, pill], set: (one) => { time.set(one); time.element.hidden = one.paused; pill.hidden = !one.paused; } }, (one) => (next(one) ? dateTime(one.nextAt, true).slice(5) : ""));
   }
 
   function show(one) {

@@ -42,7 +42,7 @@ function mountAll(root, { signal, params, noteParams, can, session }) {
   const workers = workerTable({ signal, params, noteParams, can, limitOf, changed: rows });
   const lists = ["open", "waiting"].map((state) => sessionList({ state, signal, can, changed: rows }));
   const choices = choiceList();
-  const explain = explainForm({ signal });
+  const explain = explainForm({ signal, params });
   const busy = h("div", { class: "column" }, cards.element, saw.element, workers.elements, h("div", { class: "pair session-pair" }, lists.map((one) => one.element)));
   const reasons = h("div", { class: "pair" }, choices.element, explain.element);
   busy.hidden = reasons.hidden = true;

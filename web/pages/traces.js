@@ -9,9 +9,11 @@ import { maintenance } from "../queue-switches.js";
 import { lanesOf, timeLine } from "../queue-traces.js";
 import { linkCell, sayings, timeCell, traceLink } from "../queue-words.js";
 import { link, withQuery } from "../router.js";
+import { emptyWith } from "../steps.js";
 
 export const page = { "path": "/traces", "title": "Traces", "order": 56, "needs": "read", "icon": "M5 5h.01M5 5c6 0 2 14 8 14M13 19h.01M19 10h.01M13 19c4 0 2-9 6-9" };
 
+const TRACE = `curl ${location.origin}/api/v1/traces -H 'content-type: application/json' -d '{"partitionId": "…", "transactionId": "…", "traceNames": ["order-17"], "data": {"text": "invoice sent"}}'`;
 const PAGE = 100;
 const MOST = 1000; // notes of one trace that are drawn
 
@@ -32,7 +34,7 @@ function mountNames(root, { signal, banner, said }) {
   const list = pagedRows({
     path: "/api/v1/traces/names", rows: (answer) => answer.names, limit: PAGE, signal,
     label: "Names of traces", boxClass: "traces-box", key: (one) => one.name, open: (one) => { location.hash = traceLink(one.name); },
-    empty: "No consumer has noted anything yet. POST /api/v1/traces adds a note to a message; a name ties notes of many queues together.",
+    empty: () => emptyWith("No consumer has noted anything yet. A note belongs to a message that somebody has popped, and a name ties the notes of many queues together:", TRACE),
     columns: [
       { title: "Name", class: "free", make: () => linkCell((one) => one.name, (one) => traceLink(one.name)) },
       { title: "Notes", class: "num", text: (one) => (one.count >= 1000 ? "1k+" : count(one.count)) },

@@ -49,6 +49,7 @@ pub mod sessions;
 pub mod span;
 pub mod throttle;
 mod time;
+pub mod troubles;
 
 pub use chance::{Chance, SeededChance};
 pub use flaw::Flaw;

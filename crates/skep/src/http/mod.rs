@@ -27,10 +27,10 @@ pub use problem::{CODES, Code, Flaw, Problem};
 pub use routes::{
     AccessAnswer, AuditAnswer, CapacityAnswer, Counts, CreateBody, CreatedAnswer, EndpointView,
     EndpointsAnswer, ImportAnswer, KeysAnswer, KindCapacity, LetterView, LettersAnswer, Missed,
-    MoveView, MovesAnswer, NodeAnswer, NodesAnswer, OwnersAnswer, PollsAnswer, PoolAnswer,
-    PoolsAnswer, ResultView, ResultsAnswer, RetryAnswer, RouteEventView, RouteEventsAnswer,
-    SessionView, SessionsAnswer, SessionsOverview, StatsAnswer, StoreAnswer, StuckAnswer,
-    WorkerView, WorkersAnswer, gateway_router, refused_code,
+    MoveView, MovesAnswer, NodeAnswer, NodesAnswer, OverviewBook, OwnersAnswer, PollsAnswer,
+    PoolAnswer, PoolsAnswer, ResultView, ResultsAnswer, RetryAnswer, RouteEventView,
+    RouteEventsAnswer, SessionView, SessionsAnswer, SessionsOverview, StatsAnswer, StoreAnswer,
+    StuckAnswer, WorkerView, WorkersAnswer, gateway_router, refused_code,
 };
 pub use traffic::{Point, Traffic};
 

@@ -12,7 +12,7 @@ pub use services::{Cause, Failure, Services, panic_message};
 use crate::access::Access;
 use crate::cluster::ClusterPlace;
 use crate::fleet::{self, Fleet, FleetMetrics, NodeDesk};
-use crate::http::{Certificate, CertificateFiles, Point, Traffic};
+use crate::http::{Certificate, CertificateFiles, OverviewBook, Point, Traffic};
 use crate::queues::NodeQueues;
 use crate::routes::{NodeFront, NodeRoutes};
 use crate::settings::Settings;
@@ -90,6 +90,8 @@ pub struct Shared {
     pub gateway_address: OnceLock<SocketAddr>,
     /// The same for those who speak TLS.
     pub gateway_tls_address: OnceLock<SocketAddr>,
+    /// What was last seen to be wrong.
+    pub overview: OverviewBook,
     fleet: OnceLock<Fleet>,
     fleet_metrics: FleetMetrics,
     clock: Arc<dyn Clock>,
@@ -226,6 +228,7 @@ impl Node {
             started: clock.now(),
             clock,
             health: HealthBook::default(),
+            overview: OverviewBook::default(),
             settings,
         });
         let gateway = match shared.settings.gateway.enabled {

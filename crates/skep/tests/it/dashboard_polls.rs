@@ -176,7 +176,8 @@ fn the_page_of_an_endpoint(page: &mut Page<'_>, node: &Node) {
 fn everything_has_a_name(page: &mut Page<'_>) {
     let unnamed = page.eval(
         "[...document.querySelectorAll('main :is(button, a, input, select)')].filter(one =>
-            !(one.ariaLabel || one.innerText || one.labels?.[0]?.innerText)?.trim()
+            one.checkVisibility({ visibilityProperty: true })
+            && !(one.ariaLabel || one.textContent || one.labels?.[0]?.innerText)?.trim()
          ).map(one => one.outerHTML)",
     );
     assert_eq!(unnamed, json!([]), "without a name for a screen reader");

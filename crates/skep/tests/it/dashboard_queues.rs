@@ -204,6 +204,7 @@ fn before_there_is_a_queue_the_page_says_how_to_push_and_one_is_made_changed_and
     fill(&mut page, "typed", "shop.orders");
     submit(&mut page);
     reads(&mut page, ".sayings", "shop.orders is cleared");
+    page.wait_for("!document.querySelector('dialog')");
     assert_eq!(node.get("/api/v1/pop/queue/shop.orders").status, 204);
     press(&mut page, "main", "Delete queue");
     fill(&mut page, "typed", "shop.orders");

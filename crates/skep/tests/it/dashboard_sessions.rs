@@ -118,7 +118,7 @@ pub fn nothing_too_wide(page: &mut Page<'_>) {
 pub fn everything_has_a_name(page: &mut Page<'_>) {
     let unnamed = page.eval(
         "[...document.querySelectorAll('main :is(button, a, input, select)')].filter(one =>
-            one.checkVisibility()
+            one.checkVisibility({ visibilityProperty: true })
             && !(one.ariaLabel || one.innerText || one.labels?.[0]?.innerText)?.trim()
          ).map(one => one.outerHTML)",
     );

@@ -22,6 +22,7 @@ mod dashboard_polls;
 mod dashboard_queues;
 mod dashboard_routes;
 mod dashboard_sessions;
+mod dashboard_whole;
 mod deploy;
 mod docs;
 mod docs_run;

@@ -10,6 +10,7 @@ mod log;
 mod monitors;
 mod node;
 mod nodes;
+mod overview;
 mod polls;
 mod pools;
 mod proxy;
@@ -23,6 +24,7 @@ pub use audit::AuditAnswer;
 pub use keys::{CreateBody, CreatedAnswer, KeysAnswer};
 pub use node::{NodeAnswer, StoreAnswer};
 pub use nodes::NodesAnswer;
+pub use overview::OverviewBook;
 pub use polls::{
     EndpointView, EndpointsAnswer, ImportAnswer, MoveView, MovesAnswer, OwnersAnswer, PollsAnswer,
     ResultView, ResultsAnswer,
@@ -66,6 +68,7 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(audit::routes())
         .merge(log::routes())
         .merge(live::routes())
+        .merge(overview::routes())
         .merge(pools::routes())
         .merge(nodes::routes())
         .merge(cluster::routes())
