@@ -245,6 +245,17 @@ impl Cluster {
         Going::to(Arc::clone(&seen), choice, Some(key))
     }
 
+    /// Whether a pop would go elsewhere now. Nothing is noted of it.
+    pub fn is_elsewhere(&self, ask: &Ask<'_>) -> bool {
+        let inner = &*self.0;
+        let seen = inner.seen.load();
+        if !inner.options.forwarding || seen.view.members().len() == 1 {
+            return false;
+        }
+        let choice = consumer(&seen.view, inner.key_of(ask), &**seen, &mut inner.chance());
+        choice.place != Place::Here
+    }
+
     /// Where a pop goes on that another node has sent back; nothing if it is served here.
     pub fn place_after(&self, ask: &Ask<'_>, before: &Going) -> Option<Going> {
         let inner = &*self.0;

@@ -13,10 +13,11 @@ pub use search::{BadPath, FieldPath, Search, Test};
 use crate::error::QueueError;
 use crate::handle::{PushedItem, Queues};
 use crate::ids::PartitionId;
-use crate::record::{Damaged, Record, Records, Wishes};
+use crate::keeper::again;
+use crate::record::{Damaged, Record, Records};
 use crate::store::{
-    BrowseError, DeadFilter, DeadLetter, MESSAGES_PAGE_MAX, MessageFilter, MessageRow, NewMessage,
-    Standing, StandingState, Step, StepDone, Take, TransactionJob, WorkError,
+    BrowseError, DeadFilter, DeadLetter, MESSAGES_PAGE_MAX, MessageFilter, MessageRow, Standing,
+    StandingState, Step, StepDone, Take, TransactionJob, WorkError,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -278,15 +279,7 @@ impl Queues {
         takes: Vec<Take>,
     ) -> Result<Option<PushedItem>, QueueError> {
         self.after_what_waits(queue)?;
-        let record = only_record(bytes)?;
-        let transaction: Arc<str> = Arc::from(&*record.transaction);
-        // It comes at once, whatever it once waited for.
-        let wishes = Wishes { due: None, ..record.wishes };
-        let bytes = if wishes == record.wishes { Some(bytes.clone()) } else { None };
-        let record = Record { wishes, ..record };
-        let bytes = bytes.unwrap_or_else(|| record.encode());
-        let mut message = NewMessage::of(queue.clone(), partition.clone(), &record, bytes);
-        message.again = true;
+        let (message, transaction) = again(queue, partition, bytes).map_err(WorkError::from)?;
         let job = TransactionJob { steps: vec![Step::Push(message)], required: vec![], takes };
         let Ok(steps) = self.desk().transact(job).await? else { return Ok(None) };
         Ok(steps.into_iter().find_map(|step| match step {

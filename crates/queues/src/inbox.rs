@@ -8,11 +8,14 @@
 //! A batch is what came while the last one was under way: nobody waits for one to fill. Pops and
 //! acks go first, because they make room; pushes wait behind them and are refused when too many do,
 //! so that what was taken on is done at the store's full speed however much is offered.
+//!
+//! What somebody else has locked in the database is put aside by the store. One runner of its own
+//! tries that again, until it is done; the others never wait for it.
 
 use crate::metrics::QueuesMetrics;
 use crate::options::QueuesOptions;
 use crate::parking::Parking;
-use crate::store::{Answer, Job, QueueStore, Wake, WorkError};
+use crate::store::{Answer, Aside, Job, QueueStore, Ran, Wake, WorkError};
 use skep_store::StoreError;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -45,6 +48,12 @@ struct Waiting {
     pushing: VecDeque<(Job, usize)>,
     pushing_bytes: usize,
     runners: usize,
+    aside: Vec<Aside>,
+    /// Whether somebody tries them again.
+    aside_runs: bool,
+    /// How many they are, with those that are being tried, and the bytes of their messages.
+    aside_jobs: usize,
+    aside_bytes: usize,
 }
 
 impl Inbox {
@@ -136,7 +145,48 @@ impl Inbox {
     /// Jobs that wait to be taken up, and the bytes of their messages.
     pub(crate) fn depth(&self) -> (usize, usize) {
         let waiting = self.waiting();
-        (waiting.consuming.len() + waiting.pushing.len(), waiting.pushing_bytes)
+        let jobs = waiting.consuming.len() + waiting.pushing.len() + waiting.aside_jobs;
+        (jobs, waiting.pushing_bytes + waiting.aside_bytes)
+    }
+
+    /// What came of a batch.
+    fn ran(self: &Arc<Self>, ran: Ran) {
+        for wake in &ran.wakes {
+            self.parking.wake(wake);
+        }
+        self.tell_others(&ran.wakes);
+        if !ran.aside.is_empty() {
+            self.put_aside(ran.aside);
+        }
+    }
+
+    /// Keeps jobs that somebody else is in the way of, as many as may wait otherwise.
+    fn put_aside(self: &Arc<Self>, jobs: Vec<Aside>) {
+        let mut refused = Vec::new();
+        let mut waiting = self.waiting();
+        for one in jobs {
+            let bytes = one.job.bytes().unwrap_or(0);
+            let room = waiting.aside_jobs == 0
+                || waiting.aside_jobs < self.jobs_max
+                    && waiting.aside_bytes + bytes <= self.bytes_max;
+            if room {
+                waiting.aside_jobs += 1;
+                waiting.aside_bytes += bytes;
+                waiting.aside.push(one);
+            } else {
+                refused.push(one.job);
+            }
+        }
+        let runs = std::mem::replace(&mut waiting.aside_runs, true);
+        drop(waiting);
+        for job in refused {
+            self.metrics.overloaded(if job.bytes().is_some() { "push" } else { "consume" });
+            job.refuse(WorkError::Overloaded);
+        }
+        if !runs {
+            let runner = AsideRunner { inbox: self.clone() };
+            tokio::spawn(async move { runner.run().await });
+        }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -175,12 +225,9 @@ impl Runner {
                 return;
             }
             let (jobs, started) = (batch.len(), Instant::now());
-            let wakes = self.inbox.store.run(batch).await;
+            let ran = self.inbox.store.start(batch).await;
             self.inbox.metrics.batch(jobs, started.elapsed());
-            for wake in &wakes {
-                self.inbox.parking.wake(wake);
-            }
-            self.inbox.tell_others(&wakes);
+            self.inbox.ran(ran);
         }
     }
 }
@@ -197,6 +244,60 @@ impl Drop for Runner {
         // Something came between the last look and here, or the store panicked.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let runner = Runner { inbox: self.inbox.clone() };
+            runtime.spawn(async move { runner.run().await });
+        }
+    }
+}
+
+/// The one that tries again what was put aside, until there is nothing left.
+struct AsideRunner {
+    inbox: Arc<Inbox>,
+}
+
+impl AsideRunner {
+    async fn run(self) {
+        loop {
+            let mut jobs = std::mem::take(&mut self.inbox.waiting().aside);
+            if jobs.is_empty() {
+                return;
+            }
+            // As they came.
+            jobs.sort_by_key(|one| one.since);
+            let bytes = jobs.iter().filter_map(|one| one.job.bytes()).sum();
+            let tried = Tried { inbox: &self.inbox, jobs: jobs.len(), bytes };
+            let ran = self.inbox.store.again(jobs).await;
+            drop(tried);
+            self.inbox.ran(ran);
+        }
+    }
+}
+
+/// Jobs that are being tried again: however that ends, they do not count any more.
+struct Tried<'inbox> {
+    inbox: &'inbox Inbox,
+    jobs: usize,
+    bytes: usize,
+}
+
+impl Drop for Tried<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.inbox.waiting();
+        waiting.aside_jobs -= self.jobs;
+        waiting.aside_bytes -= self.bytes;
+    }
+}
+
+impl Drop for AsideRunner {
+    fn drop(&mut self) {
+        let mut waiting = self.inbox.waiting();
+        waiting.aside_runs = !waiting.aside.is_empty();
+        if !waiting.aside_runs {
+            return;
+        }
+        drop(waiting);
+        // Something came between the last look and here, or the store panicked.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let runner = AsideRunner { inbox: self.inbox.clone() };
             runtime.spawn(async move { runner.run().await });
         }
     }

@@ -7,12 +7,13 @@
 
 use crate::error::QueueError;
 use crate::handle::{NewItem, Queues};
-use crate::record::{Damaged, Records, Wishes};
+use crate::record::{Damaged, Record, Records, Wishes};
 use crate::schedule::{Fire, Move};
 use crate::store::{
     DueMessage, NewMessage, NotDone, Redrive, RedriveLetter, RedriveMark, RedriveProgress,
     RedriveState, Schedule, Step, StepDone, Take, TransactionJob, WorkError,
 };
+use bytes::Bytes;
 use skep_policy::Time;
 use skep_store::StoreError;
 use std::sync::Arc;
@@ -260,20 +261,25 @@ fn go_back(redrive: &Redrive, letters: &[RedriveLetter]) -> Result<TransactionJo
     let mut job = TransactionJob::default();
     for letter in letters {
         job.takes.push(Take::Dead(letter.id));
-        job.steps.push(Step::Push(again(queue, &letter.partition, &letter.record)?));
+        let (message, _) = again(queue, &letter.partition, &letter.record)?;
+        job.steps.push(Step::Push(message));
     }
     Ok(job)
 }
 
-/// A message that was here before, and is wanted again as it was.
-fn again(
+/// A message that was here before, and is wanted again as it was; with the id its producer knows it
+/// by. It comes at once, whatever it once waited for.
+pub(crate) fn again(
     queue: &Arc<str>,
     partition: &Arc<str>,
-    bytes: &bytes::Bytes,
-) -> Result<NewMessage, Damaged> {
+    bytes: &Bytes,
+) -> Result<(NewMessage, Arc<str>), Damaged> {
     let record = Records::of(bytes).next().ok_or(Damaged)??;
-    let message = NewMessage::of(queue.clone(), partition.clone(), &record, bytes.clone());
-    Ok(NewMessage { due: None, again: true, ..message })
+    let transaction: Arc<str> = Arc::from(&*record.transaction);
+    let now = Record { wishes: Wishes { due: None, ..record.wishes }, ..record.clone() };
+    let bytes = if now == record { bytes.clone() } else { now.encode() };
+    let message = NewMessage::of(queue.clone(), partition.clone(), &now, bytes);
+    Ok((NewMessage { again: true, ..message }, transaction))
 }
 
 /// Whether nothing will work for now, whatever is tried.

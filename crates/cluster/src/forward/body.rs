@@ -2,7 +2,7 @@
 
 use super::exchange::Exchange;
 use bytes::{Buf, Bytes, BytesMut};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -67,6 +67,18 @@ impl Sending {
         match &self.0 {
             Source::Empty => Some(Sending::empty()),
             Source::Whole(bytes) => Some(Sending(Source::Whole(bytes.clone()))),
+            Source::Stream { .. } => None,
+        }
+    }
+}
+
+impl Sending {
+    /// All of it, unless it is a stream.
+    pub(super) fn in_memory(&self) -> Option<&Bytes> {
+        static NONE: Bytes = Bytes::new();
+        match &self.0 {
+            Source::Empty => Some(&NONE),
+            Source::Whole(bytes) => Some(bytes),
             Source::Stream { .. } => None,
         }
     }
@@ -141,7 +153,6 @@ pub struct Answer {
 
 /// What is still to come of an answer.
 pub(super) struct Rest {
-    pub body: Incoming,
     pub exchange: Exchange,
     pub most: u64,
     pub passed: u64,
@@ -162,33 +173,27 @@ impl Answer {
 impl Rest {
     /// The next bytes. `Ready(None)` at the end.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, AnswerError>>> {
-        loop {
-            let body = &mut self.body;
-            let polled = self.exchange.poll(cx, |quiet| Pin::new(&mut *body).poll_frame(quiet));
-            match polled {
-                Poll::Ready(None) => {
-                    self.exchange.complete();
-                    return Poll::Ready(None);
+        match self.exchange.poll_data(cx) {
+            Poll::Ready(None) => {
+                self.exchange.complete();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(data))) => {
+                self.passed += data.len() as u64;
+                if self.passed > self.most {
+                    self.exchange.give_up();
+                    return Poll::Ready(Some(Err(AnswerError::TooLarge(self.most))));
                 }
-                Poll::Ready(Some(Ok(frame))) => {
-                    // Trailers are about the connection they came on.
-                    let Ok(data) = frame.into_data() else { continue };
-                    self.passed += data.len() as u64;
-                    if self.passed > self.most {
-                        self.exchange.give_up();
-                        return Poll::Ready(Some(Err(AnswerError::TooLarge(self.most))));
-                    }
-                    return Poll::Ready(Some(Ok(data)));
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    self.exchange.condemn();
-                    return Poll::Ready(Some(Err(AnswerError::Broken(error.to_string()))));
-                }
-                Poll::Pending => {
-                    ready!(self.exchange.poll_deadline(cx));
-                    self.exchange.condemn();
-                    return Poll::Ready(Some(Err(AnswerError::Deadline)));
-                }
+                Poll::Ready(Some(Ok(data)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                self.exchange.condemn();
+                Poll::Ready(Some(Err(AnswerError::Broken(error.to_string()))))
+            }
+            Poll::Pending => {
+                ready!(self.exchange.poll_deadline(cx));
+                self.exchange.condemn();
+                Poll::Ready(Some(Err(AnswerError::Deadline)))
             }
         }
     }
@@ -221,7 +226,7 @@ impl Body for Answer {
     fn size_hint(&self) -> SizeHint {
         let ahead = self.ahead.len() as u64;
         let Some(rest) = &self.rest else { return SizeHint::with_exact(ahead) };
-        let of_rest = rest.body.size_hint();
+        let of_rest = rest.exchange.hint();
         let mut hint = SizeHint::new();
         if let Some(upper) = of_rest.upper() {
             hint.set_upper(upper.saturating_add(ahead));

@@ -2,15 +2,15 @@
 
 use super::body::{BodyFault, Sending};
 use super::failed::{Evidence, Failed, FailedKind, Witness};
-use super::link::Link;
+use super::link::{Broken, Link};
 use super::options::{ForwardOptions, Limits};
 use super::peer::{Peer, Target};
 use super::tls::Stream;
-use hyper::body::Incoming;
+use bytes::Bytes;
+use hyper::body::SizeHint;
 use hyper::{Request, Response};
 use std::error::Error;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) type Unanswered = (Failed, Option<Request<Sending>>);
 
 /// What came of asking on one connection.
 enum Asked {
-    Answered(Response<Incoming>),
+    Answered(Response<()>),
     /// Surely not sent; the request is as it was.
     Untouched(Request<Sending>, String),
     Failed(Failed),
@@ -78,7 +78,7 @@ impl Exchange {
         mut request: Request<Sending>,
         target: &Target,
         connect: Duration,
-    ) -> Result<Response<Incoming>, Box<Unanswered>> {
+    ) -> Result<Response<()>, Box<Unanswered>> {
         loop {
             let (link, reused) = match self.peer.take(self.options.idle_limit) {
                 Some(link) => (link, true),
@@ -127,8 +127,7 @@ impl Exchange {
                 None => Box::new(stream),
                 Some(tls) => Box::new(tls.secure(stream).await.map_err(|error| failed(&error))?),
             };
-            let link = Link::new(stream, target.generation, self.deadline).await;
-            link.map_err(|error| failed(&error))
+            Ok(Link::new(stream, target.generation, self.deadline))
         };
         let limit = limit.min(self.deadline.saturating_duration_since(Instant::now()));
         tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| {
@@ -136,19 +135,14 @@ impl Exchange {
         })
     }
 
-    async fn ask_on_link(&mut self, request: Request<Sending>) -> Asked {
+    async fn ask_on_link(&mut self, mut request: Request<Sending>) -> Asked {
         let Exchange { link, deadline, peer, .. } = self;
         let Some(link) = link else { unreachable!("a connection was just taken") };
         let before = link.written();
-        let mut response = pin!(link.sender.try_send_request(request));
+        link.begin(&mut request);
         let answered = poll_fn(|cx| {
-            let looked = link.poll(cx, |link, quiet| match response.as_mut().poll(quiet) {
-                Poll::Ready(answered) => Poll::Ready(Some(answered)),
-                Poll::Pending if link.is_over() => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            });
-            if looked.is_ready() {
-                return looked;
+            if let Poll::Ready(answered) = link.poll_head(cx) {
+                return Poll::Ready(Some(answered));
             }
             ready!(link.poll_deadline(cx, *deadline));
             Poll::Ready(None)
@@ -158,16 +152,19 @@ impl Exchange {
         let name = peer.name();
         match answered {
             Some(Ok(response)) => Asked::Answered(response),
-            Some(Err(mut error)) => match error.take_message() {
-                Some(request) => Asked::Untouched(request, error.into_error().to_string()),
-                None => Asked::Failed(failed(name.as_str(), &error.into_error(), sent)),
-            },
-            None if link.is_over() => {
-                let failed = match link.take_error() {
-                    Some(error) => failed(name.as_str(), &error, sent),
-                    None => Failed::new(lost(sent), format!("node {name} closed the connection")),
+            Some(Err(Broken::Fault(fault))) => {
+                let kind = match fault {
+                    BodyFault::TooLarge(_) => FailedKind::TooLarge,
+                    BodyFault::Client(_) => FailedKind::ClientGone,
                 };
-                Asked::Failed(failed)
+                Asked::Failed(Failed::new(kind, fault.to_string()))
+            }
+            Some(Err(broken)) if !sent => {
+                link.give_back(&mut request);
+                Asked::Untouched(request, format!("node {name}: {broken}"))
+            }
+            Some(Err(broken)) => {
+                Asked::Failed(Failed::new(FailedKind::AnswerLost, format!("node {name}: {broken}")))
             }
             None => {
                 let kind = if sent { FailedKind::Deadline } else { FailedKind::NotSent };
@@ -176,16 +173,17 @@ impl Exchange {
         }
     }
 
-    /// Looks for something that comes on the connection.
-    pub fn poll<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut look: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
+    /// The next of the answer's body; nothing at its end.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
         match &mut self.link {
-            Some(link) => link.poll(cx, |_, quiet| look(quiet)),
-            None => look(cx),
+            Some(link) => link.poll_data(cx),
+            None => Poll::Ready(None),
         }
+    }
+
+    /// What is known of how much of the answer's body is still to come.
+    pub fn hint(&self) -> SizeHint {
+        self.link.as_ref().map_or(SizeHint::with_exact(0), Link::hint)
     }
 
     /// Ready when the time is up.
@@ -221,20 +219,4 @@ impl Drop for Exchange {
         self.peer.leave();
         self.witness.saw(self.peer.name().as_str(), self.evidence, self.began.elapsed());
     }
-}
-
-const fn lost(sent: bool) -> FailedKind {
-    if sent { FailedKind::AnswerLost } else { FailedKind::NotSent }
-}
-
-fn failed(name: &str, error: &hyper::Error, sent: bool) -> Failed {
-    if let Some(fault) = error.source().and_then(|source| source.downcast_ref::<BodyFault>()) {
-        let kind = match fault {
-            BodyFault::TooLarge(_) => FailedKind::TooLarge,
-            BodyFault::Client(_) => FailedKind::ClientGone,
-        };
-        return Failed::new(kind, fault.to_string());
-    }
-    let because = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-    Failed::new(lost(sent), format!("node {name}: {error}{because}"))
 }

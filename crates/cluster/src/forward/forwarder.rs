@@ -7,7 +7,6 @@ use super::headers::{FORWARDED_BY, HOP, TOOK, remove_hop_by_hop};
 use super::hop::{Hops, RequestId};
 use super::options::{BadOption, ForwardOptions, Limits};
 use super::peer::{BadPeer, Peer};
-use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{HeaderMap, Method, Request, Response};
@@ -208,22 +207,23 @@ impl Forwarder {
     /// Reads ahead, so that what breaks early can be asked for again.
     async fn gather(
         &self,
-        response: Response<Incoming>,
+        response: Response<()>,
         mut exchange: Exchange,
     ) -> Result<Response<Answer>, Failed> {
-        let (mut parts, body) = response.into_parts();
+        let (mut parts, ()) = response.into_parts();
         remove_hop_by_hop(&mut parts.headers);
         if let Some(took) = parts.headers.remove(TOOK).as_ref().and_then(micros) {
             exchange.note_hop(took);
         }
         parts.headers.insert(FORWARDED_BY, self.here.clone());
         let ahead_max = self.options.gather_max;
-        if body.is_end_stream() {
+        let hint = exchange.hint();
+        if hint.exact() == Some(0) {
             exchange.complete();
             return Ok(Response::from_parts(parts, Answer::whole(bytes::Bytes::new())));
         }
-        let large = body.size_hint().lower() > ahead_max as u64;
-        let mut rest = Rest { body, exchange, most: self.options.answer_max, passed: 0 };
+        let large = hint.lower() > ahead_max as u64;
+        let mut rest = Rest { exchange, most: self.options.answer_max, passed: 0 };
         let mut read = Collected::default();
         while !large && read.len() < ahead_max {
             match poll_fn(|cx| rest.poll_data(cx)).await {

@@ -1,113 +1,65 @@
 //! One connection to another node.
+//!
+//! It is read and written by whoever uses it, in the task of that request, and by nobody while it
+//! is free. HTTP is spoken here and not by a library that does it for everybody, because a hop is
+//! cheap where little code runs for it.
 
-use super::bell::Bell;
-use super::body::Sending;
+use super::body::{BodyFault, Sending};
+use super::http1::{self, Framing, Going, Piece, Unreadable};
 use super::tls::Stream;
-use hyper::client::conn::http1::{Builder, Connection, SendRequest};
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
+use bytes::Bytes;
+use hyper::body::{Body, SizeHint};
+use hyper::{Method, Request, Response};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How often a connection is looked at before others have their turn.
-const LOOKS_MAX: usize = 4;
+/// As much is read at a time. The head of an answer must fit in.
+const BUFFER_BYTES: usize = 16 << 10;
 
-/// A socket that counts what was written to it: the difference between a request that surely was
-/// not sent and one that may have been.
-struct Counted {
-    io: TokioIo<Box<dyn Stream>>,
-    seen: Arc<Seen>,
+/// As much of a body in memory is copied to its head, to leave in one piece.
+const GATHER_BYTES: usize = 64 << 10;
+
+/// Why there is no answer, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error("the connection was closed")]
+    Closed,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Unreadable(#[from] Unreadable),
+    /// The request's own body broke.
+    #[error("{0}")]
+    Fault(#[from] BodyFault),
 }
 
-/// What a link knows of its socket.
-#[derive(Default)]
-struct Seen {
-    written: AtomicU64,
-    /// Whether the system is to be asked if anything has come. The runtime only knows what it has
-    /// been told, and on a busy thread that may be a while ago.
-    ask: AtomicBool,
+/// What is still to be sent of a request.
+struct Outlet {
+    out: Vec<u8>,
+    sent: usize,
+    body: Option<Sending>,
+    going: Going,
 }
 
-impl Read for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
-        if read.is_pending() && self.seen.ask.load(Ordering::Relaxed) {
-            return self.peek();
-        }
-        read
-    }
-}
-
-impl Counted {
-    /// The end of the connection, if it is there; nothing may come on one that is free.
-    fn peek(&self) -> Poll<io::Result<()>> {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(self.io.inner().socket(), &mut [0], flags) {
-            Err(Errno::AGAIN | Errno::INTR) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error.into())),
-            Ok((_, 0)) => Poll::Ready(Ok(())),
-            Ok(_) => Poll::Ready(Err(io::Error::other("something came that was not asked for"))),
-        }
-    }
-
-    fn count(&self, wrote: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = &wrote {
-            self.seen.written.fetch_add(*bytes as u64, Ordering::Relaxed);
-        }
-        wrote
-    }
-}
-
-impl Write for Counted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let wrote = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.count(wrote)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let wrote = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.count(wrote)
-    }
-}
-
-/// A connection, driven by whoever uses it and by nobody while it is free.
+/// A connection.
 pub(super) struct Link {
-    pub sender: SendRequest<Sending>,
-    connection: Box<Connection<Counted, Sending>>,
-    seen: Arc<Seen>,
-    over: bool,
-    error: Option<hyper::Error>,
-    bell: Bell,
+    stream: Box<dyn Stream>,
+    outlet: Option<Outlet>,
+    written: u64,
+    buffer: Box<[u8]>,
+    /// What was read and not used yet is from here.
+    start: usize,
+    /// And to here.
+    end: usize,
+    to_head: bool,
+    framing: Framing,
+    /// Whether the next request can go on it.
+    keeps: bool,
     watch: Pin<Box<Sleep>>,
     /// Which address of the node it goes to.
     pub generation: u64,
@@ -116,63 +68,181 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Speaks HTTP on a fresh connection.
-    pub async fn new(
-        stream: Box<dyn Stream>,
-        generation: u64,
-        deadline: Instant,
-    ) -> hyper::Result<Self> {
-        let seen = Arc::new(Seen::default());
-        let io = Counted { io: TokioIo::new(stream), seen: seen.clone() };
-        let (sender, connection) = Builder::new().handshake(io).await?;
-        Ok(Link {
-            sender,
-            connection: Box::new(connection),
-            seen,
-            over: false,
-            error: None,
-            bell: Bell::default(),
+    /// On a fresh connection.
+    pub fn new(stream: Box<dyn Stream>, generation: u64, deadline: Instant) -> Self {
+        Link {
+            stream,
+            outlet: None,
+            written: 0,
+            buffer: vec![0; BUFFER_BYTES].into(),
+            start: 0,
+            end: 0,
+            to_head: false,
+            framing: Framing::Over,
+            keeps: true,
             watch: Box::pin(tokio::time::sleep_until(deadline)),
             generation,
             free_since: Instant::now(),
-        })
+        }
     }
 
-    /// Bytes written to it so far.
-    pub fn written(&self) -> u64 {
-        self.seen.written.load(Ordering::Relaxed)
+    /// Bytes written to it so far: the difference between a request that surely was not sent and
+    /// one that may have been.
+    pub const fn written(&self) -> u64 {
+        self.written
     }
 
-    /// Looks for something until there is something, or really nothing, while the connection reads
-    /// and writes. What `look` asks may wake nobody: it gets what it has from the connection.
-    pub fn poll<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut look: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        for _ in 0..LOOKS_MAX {
-            self.drive();
-            let found = look(self, &mut Context::from_waker(Waker::noop()));
-            if found.is_ready() || !self.bell.leave(cx) {
-                return found;
+    /// Takes a request that is to be sent next. A body that is a stream leaves it.
+    pub fn begin(&mut self, request: &mut Request<Sending>) {
+        let mut out = Vec::with_capacity(1 << 10);
+        let going = http1::write_head(request, &mut out);
+        let copy = request.body().again();
+        let mut body = Some(copy.unwrap_or_else(|| std::mem::take(request.body_mut())));
+        if let Some(bytes) = body.as_ref().and_then(Sending::in_memory)
+            && bytes.len() <= GATHER_BYTES
+        {
+            going.write(bytes, &mut out);
+            body = None;
+        }
+        self.to_head = request.method() == Method::HEAD;
+        self.keeps = false;
+        self.outlet = Some(Outlet { out, sent: 0, body, going });
+    }
+
+    /// Gives a stream back that nothing was read of, because nothing was sent.
+    pub fn give_back(&mut self, request: &mut Request<Sending>) {
+        let body = self.outlet.take().and_then(|outlet| outlet.body);
+        if let Some(body) = body.filter(|body| body.again().is_none()) {
+            *request.body_mut() = body;
+        }
+    }
+
+    /// Sends as much as can be sent now.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Broken> {
+        let Link { outlet: Some(outlet), stream, written, .. } = self else { return Ok(()) };
+        loop {
+            while let left @ [_, ..] = &outlet.out[outlet.sent..] {
+                match Pin::new(&mut *stream).poll_write(cx, left)? {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                    Poll::Ready(bytes) => {
+                        outlet.sent += bytes;
+                        *written += bytes as u64;
+                    }
+                }
+            }
+            outlet.out.clear();
+            outlet.sent = 0;
+            let Some(body) = &mut outlet.body else { break };
+            match Pin::new(body).poll_frame(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Some(frame)) => {
+                    if let Ok(data) = frame?.into_data() {
+                        outlet.going.write(&data, &mut outlet.out);
+                    }
+                }
+                Poll::Ready(None) => {
+                    outlet.going.end(&mut outlet.out);
+                    outlet.body = None;
+                }
             }
         }
-        // Others want their turn too.
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        let whole = outlet.body.is_none();
+        if Pin::new(&mut *stream).poll_flush(cx)?.is_ready() && whole {
+            self.outlet = None;
+        }
+        Ok(())
     }
 
-    /// Lets it read and write. From here on it wakes nobody.
-    fn drive(&mut self) {
-        self.bell.enter();
-        let waker = self.bell.waker();
-        if !self.over
-            && let Poll::Ready(ended) =
-                Pin::new(&mut *self.connection).poll(&mut Context::from_waker(&waker))
-        {
-            self.over = true;
-            self.error = ended.err();
+    /// The head of the answer, while the request is sent.
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<()>, Broken>> {
+        let sent = self.send(cx);
+        if let Err(Broken::Fault(fault)) = sent {
+            return Poll::Ready(Err(fault.into()));
         }
+        loop {
+            let read = http1::read_head(&self.buffer[self.start..self.end], self.to_head)?;
+            if let Some((head, length)) = read {
+                self.start += length;
+                self.framing = head.framing;
+                self.keeps = head.keeps;
+                return Poll::Ready(Ok(head.response));
+            }
+            match (self.poll_fill(cx)?, &sent) {
+                (Poll::Ready(0), Err(_)) | (Poll::Pending, Err(_)) => {
+                    return Poll::Ready(sent.and(Err(Broken::Closed)));
+                }
+                (Poll::Ready(0), Ok(())) => return Poll::Ready(Err(Broken::Closed)),
+                (Poll::Ready(_), _) => {}
+                (Poll::Pending, Ok(())) => return Poll::Pending,
+            }
+        }
+    }
+
+    /// The next of the answer's body; nothing at its end.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        // Whatever hinders it from being sent, the answer is on its way.
+        if self.outlet.is_some() && self.send(cx).is_err() {
+            self.outlet = None;
+            self.keeps = false;
+        }
+        loop {
+            let mut come = &self.buffer[self.start..self.end];
+            let piece = match self.framing.next(&mut come) {
+                Ok(piece) => piece,
+                Err(unreadable) => return Poll::Ready(Some(Err(unreadable.into()))),
+            };
+            self.start = self.end - come.len();
+            match piece {
+                Piece::End => return Poll::Ready(None),
+                Piece::Data(length) => {
+                    let data = Bytes::copy_from_slice(&come[..length]);
+                    self.start += length;
+                    return Poll::Ready(Some(Ok(data)));
+                }
+                Piece::More => match ready!(self.poll_fill(cx)) {
+                    Ok(0) if self.framing == Framing::Close => {
+                        self.framing = Framing::Over;
+                        return Poll::Ready(None);
+                    }
+                    Ok(0) => return Poll::Ready(Some(Err(Broken::Closed))),
+                    Ok(_) => {}
+                    Err(error) => return Poll::Ready(Some(Err(error.into()))),
+                },
+            }
+        }
+    }
+
+    /// Reads more; how many bytes, and none at the end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.end == self.buffer.len() {
+            let why = "more came than there is room for";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
+        let mut room = ReadBuf::new(&mut self.buffer[self.end..]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut room))?;
+        let bytes = room.filled().len();
+        self.end += bytes;
+        Poll::Ready(Ok(bytes))
+    }
+
+    /// What is known of how much is still to come.
+    pub fn hint(&self) -> SizeHint {
+        match self.framing {
+            Framing::Over => SizeHint::with_exact(0),
+            Framing::Length(left) => SizeHint::with_exact(left),
+            Framing::Chunked(_) | Framing::Close => SizeHint::default(),
+        }
+    }
+
+    /// Whether all of the answer was read.
+    pub fn is_over(&self) -> bool {
+        self.framing == Framing::Over
     }
 
     /// Ready when this point in time is over. Setting a timer wakes the runtime's, so it is only
@@ -193,25 +263,26 @@ impl Link {
     /// Whether its answer is over, so that the next request can go on it. Whatever happens to
     /// a free connection wakes nobody.
     pub fn is_free(&mut self) -> bool {
-        self.drive();
-        !self.over && self.sender.is_ready()
+        let done = self.keeps && self.is_over() && self.outlet.is_none();
+        done && self.start == self.end && self.is_quiet()
     }
 
-    /// The same, and whether the other side has not closed it, as far as the system knows.
+    /// The same, and whether the other side has not closed it, as far as the system knows. The
+    /// runtime only knows what it has been told, and on a busy thread that may be a while ago.
     pub fn is_fresh(&mut self) -> bool {
-        self.seen.ask.store(true, Ordering::Relaxed);
-        let fresh = self.is_free();
-        self.seen.ask.store(false, Ordering::Relaxed);
-        fresh
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        self.is_free()
+            && matches!(
+                rustix::net::recv(self.stream.socket(), &mut [0], flags),
+                Err(Errno::AGAIN | Errno::INTR)
+            )
     }
 
-    /// Whether it has ended.
-    pub const fn is_over(&self) -> bool {
-        self.over
-    }
-
-    /// Why it ended, if it ended badly.
-    pub fn take_error(&mut self) -> Option<hyper::Error> {
-        self.error.take()
+    /// Whether nothing comes: neither the end, nor what nobody asked for.
+    fn is_quiet(&mut self) -> bool {
+        let mut byte = [0];
+        let mut room = ReadBuf::new(&mut byte);
+        let mut nobody = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.stream).poll_read(&mut nobody, &mut room).is_pending()
     }
 }

@@ -17,13 +17,13 @@
 //! the other node remembers by it what it has answered ([`Outcomes`]), and [`plan::next`] says for
 //! each kind of work and each trouble what may follow.
 
-mod bell;
 mod body;
 mod exchange;
 mod failed;
 mod forwarder;
 mod headers;
 mod hop;
+mod http1;
 mod journey;
 mod latency;
 mod link;

@@ -122,19 +122,11 @@ impl<'de> Fields<'de> for Entry {
 impl<'de> Fields<'de> for Challenger {
     const NAMES: &'static [&'static str] = &["incumbent", "reviews"];
 
-    fn field<A: MapAccess<'de>>(
-        &mut self,
-        number: usize,
-        place: Place<'_>,
-        map: &mut A,
-        reader: &mut Reader,
-    ) -> Result<(), A::Error> {
-        let value = scalar(map)?;
+    fn plain(&mut self, number: usize, place: Place<'_>, value: Scalar<'de>, reader: &mut Reader) {
         match number {
             0 => self.incumbent = reader.id(place, value),
             _ => self.reviews = reader.count(place, value),
         }
-        Ok(())
     }
 }
 
@@ -151,14 +143,7 @@ pub(super) struct Measurement {
 impl<'de> Fields<'de> for Measurement {
     const NAMES: &'static [&'static str] = &["at", "rtt_ms", "step", "offset_ms", "error"];
 
-    fn field<A: MapAccess<'de>>(
-        &mut self,
-        number: usize,
-        place: Place<'_>,
-        map: &mut A,
-        reader: &mut Reader,
-    ) -> Result<(), A::Error> {
-        let value = scalar(map)?;
+    fn plain(&mut self, number: usize, place: Place<'_>, value: Scalar<'de>, reader: &mut Reader) {
         match number {
             0 => self.at = reader.time(place, value),
             1 => self.rtt_ms = reader.number(place, value),
@@ -176,7 +161,6 @@ impl<'de> Fields<'de> for Measurement {
                 }
             }
         }
-        Ok(())
     }
 }
 

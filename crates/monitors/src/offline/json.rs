@@ -206,14 +206,22 @@ pub(super) trait Fields<'de> {
     /// The names of its fields, at most 31.
     const NAMES: &'static [&'static str];
 
-    /// Reads the value of the field with this number.
+    /// Reads the value of the field with this number; one that is no list and no object, if this is
+    /// left as it is.
     fn field<A: MapAccess<'de>>(
         &mut self,
         number: usize,
         place: Place<'_>,
         map: &mut A,
         reader: &mut Reader,
-    ) -> Result<(), A::Error>;
+    ) -> Result<(), A::Error> {
+        let value = scalar(map)?;
+        self.plain(number, place, value, reader);
+        Ok(())
+    }
+
+    /// Takes in such a value.
+    fn plain(&mut self, _: usize, _: Place<'_>, _: Scalar<'de>, _: &mut Reader) {}
 }
 
 /// The bit of an object in which something is wrong: what is missing may follow from that.

@@ -18,20 +18,12 @@ pub(super) struct ServerPart {
 impl<'de> Fields<'de> for ServerPart {
     const NAMES: &'static [&'static str] = &["id", "account", "ip"];
 
-    fn field<A: MapAccess<'de>>(
-        &mut self,
-        number: usize,
-        place: Place<'_>,
-        map: &mut A,
-        reader: &mut Reader,
-    ) -> Result<(), A::Error> {
-        let value = scalar(map)?;
+    fn plain(&mut self, number: usize, place: Place<'_>, value: Scalar<'de>, reader: &mut Reader) {
         match number {
             0 => self.id = reader.id(place, value),
             1 => self.account = reader.id_or_none(place, value),
             _ => self.ip = reader.ip(place, value),
         }
-        Ok(())
     }
 }
 

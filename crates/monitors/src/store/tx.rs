@@ -247,6 +247,25 @@ pub(super) fn finished<T, E: From<StoreError>>(
     })
 }
 
+/// The same on a server, in a transaction that begins in this way.
+macro_rules! at_server {
+    ($store:ident, $begin:ident, $tx:ident => $work:expr) => {{
+        let mut client = $store.client().await?;
+        let work = async {
+            let remote = $crate::store::postgres::Remote::$begin(&mut client).await?;
+            let $tx = &remote;
+            let answer = match $work.await {
+                Ok(answer) => answer,
+                Err(error) => return Err(error),
+            };
+            remote.commit().await?;
+            Ok(answer)
+        };
+        $store.limit(work).await
+    }};
+}
+pub(super) use at_server;
+
 /// Takes a step: all of it or nothing.
 macro_rules! step {
     ($db:expr, $tx:ident => $work:expr) => {
@@ -259,18 +278,7 @@ macro_rules! step {
                 store.write(work).await
             }
             skep_store::Database::Postgres(store) => {
-                let mut client = store.client().await?;
-                let work = async {
-                    let remote = $crate::store::postgres::Remote::begin(&mut client).await?;
-                    let $tx = &remote;
-                    let answer = match $work.await {
-                        Ok(answer) => answer,
-                        Err(error) => return Err(error),
-                    };
-                    remote.commit().await?;
-                    Ok(answer)
-                };
-                store.limit(work).await
+                $crate::store::tx::at_server!(store, begin, $tx => $work)
             }
         }
     };
@@ -290,18 +298,7 @@ macro_rules! look {
                 store.read(work).await
             }
             skep_store::Database::Postgres(store) => {
-                let mut client = store.client().await?;
-                let work = async {
-                    let remote = $crate::store::postgres::Remote::look(&mut client).await?;
-                    let $tx = &remote;
-                    let answer = match $work.await {
-                        Ok(answer) => answer,
-                        Err(error) => return Err(error),
-                    };
-                    remote.commit().await?;
-                    Ok(answer)
-                };
-                store.limit(work).await
+                $crate::store::tx::at_server!(store, look, $tx => $work)
             }
         }
     };

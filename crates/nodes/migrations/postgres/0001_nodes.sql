@@ -229,6 +229,7 @@ DECLARE
     seen_epoch CONSTANT BIGINT := request #>> '{seen,epoch,number}';
     seen_tag CONSTANT NUMERIC := request #>> '{seen,epoch,tag}';
     seen_counter CONSTANT BIGINT := request #>> '{seen,counter}';
+    sent_at CONSTANT BIGINT := request ->> 'least';
     asked CONSTANT TEXT := (SELECT jsonb_object_keys(request -> 'ask'));
     body CONSTANT JSONB := request -> 'ask' -> asked;
     caller CONSTANT JSONB := CASE jsonb_typeof(body) WHEN 'array' THEN body -> 0 ELSE body END;
@@ -262,7 +263,10 @@ BEGIN
             THEN seen_counter > life.counter ELSE seen_tag <> 0 END))
     THEN
         life.epoch := greatest(greatest(life.epoch, seen_epoch) + 1,
-            (request ->> 'least')::BIGINT);
+            -- The request may have been long on its way.
+            CASE WHEN sent_at > 0
+                THEN greatest(sent_at, floor(extract(epoch FROM clock_timestamp()))::BIGINT)
+                ELSE 0 END);
         life.tag := (request ->> 'nonce')::NUMERIC;
         life.run := present_run;
         life.settled := FALSE;

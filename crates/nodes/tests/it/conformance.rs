@@ -2,8 +2,9 @@
 
 use crate::common::{Asker, Fixture, epoch, join, keys_of, owners, tick};
 use skep_policy::ownership::{
-    Answer, Ask, Caller, PAGE_ROWS, Row, Seen, Status, TOMBSTONES_MAX, Ticked, Token,
+    Answer, Ask, Caller, PAGE_ROWS, Request, Row, Seen, Status, TOMBSTONES_MAX, Ticked, Token,
 };
+use skep_testkit::PATIENCE;
 use std::collections::BTreeSet;
 
 /// Two nodes in a settled table.
@@ -274,6 +275,24 @@ async fn requests_of_another_epoch_are_void_and_say_which_one_it_is() {
         assert_eq!(late.ask(tick(&ant, 0, 0)).await, Answer::NoSession);
         ant = late.join("ant").await;
         assert_eq!(late.tick(&mut ant, 0, 0).await.nodes.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_long_on_its_way_begins_no_life_of_the_past() {
+    let seconds = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    for fixture in Fixture::all(TOMBSTONES_MAX).await {
+        let name = fixture.store.name();
+        let before = seconds();
+        let late =
+            Request { seen: Seen::default(), nonce: 1, least: 1_000, ask: join("ant", "first") };
+        let reply = fixture.store.ask(&late, PATIENCE).await.expect("answers");
+        assert!((before..=seconds()).contains(&reply.epoch.number), "{name}: {:?}", reply.epoch);
+        // A clock that is ahead of the store's counts as before.
+        fixture.start_anew().await;
+        let ahead = Request { least: 1 << 40, ..late };
+        let reply = fixture.store.ask(&ahead, PATIENCE).await.expect("answers");
+        assert_eq!(reply.epoch.number, 1 << 40, "{name}");
     }
 }
 

@@ -120,7 +120,8 @@ pub struct Request {
     pub nonce: u64,
     /// The number of an epoch that this request may have to start is at least this: the seconds of
     /// the requester's wall clock. Where all who knew the last number are gone, or a node that
-    /// knows less speaks first, time is what keeps tokens growing. Nothing else depends on it.
+    /// knows less speaks first, time is what keeps tokens growing. A request may be long on its
+    /// way, so the store's clock counts too, unless this is zero. Nothing else depends on it.
     pub least: u64,
     /// What it wants.
     pub ask: Ask,

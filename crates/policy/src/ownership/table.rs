@@ -99,7 +99,7 @@ impl Table {
     pub fn apply(&mut self, request: &Request, clock_ms: i64) -> (Reply, Hint) {
         let mut hint = Hint::Nobody;
         if self.has_lost_something(&request.seen) {
-            self.begin_life(request);
+            self.begin_life(request, clock_ms);
             hint = Hint::All;
         }
         let (embedded, tombstones_max, guards) = (self.embedded, self.tombstones_max, self.guards);
@@ -135,10 +135,13 @@ impl Table {
             || (seen.epoch == life.epoch && seen.counter > life.counter)
     }
 
-    fn begin_life(&mut self, request: &Request) {
+    fn begin_life(&mut self, request: &Request, clock_ms: i64) {
         let Request { seen, nonce, least, .. } = request;
         let (number, counter) = self.life.as_ref().map_or((0, 0), |l| (l.epoch.number, l.counter));
-        let number = (number.max(seen.epoch.number) + 1).max(*least);
+        let clock = u64::try_from(clock_ms / 1_000).unwrap_or(0);
+        // Who does not know the time does not want it to count.
+        let least = if *least == 0 { 0 } else { clock.max(*least) };
+        let number = (number.max(seen.epoch.number) + 1).max(least);
         let epoch = Epoch { number, tag: *nonce };
         let mut life = Life::new(epoch, self.run, counter.max(seen.counter));
         life.settled = !self.guards.stands(Guard::Grace);

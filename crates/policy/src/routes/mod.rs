@@ -12,7 +12,9 @@
 //! * [`choose`]: which of a route's upstreams gets the next request.
 //! * [`retry`]: whether a request that failed is sent again.
 //! * [`rollup`]: what is remembered of a minute's requests.
+//! * [`alerts`]: what somebody should look at.
 
+pub mod alerts;
 pub mod choose;
 pub mod guard;
 pub mod retry;

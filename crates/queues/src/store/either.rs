@@ -1,8 +1,8 @@
 //! The store of queues, whichever database it is.
 
 use super::{
-    Configure, Configured, Job, PostgresQueues, QueueDetail, QueueInfo, QueueSummary, Round,
-    SeekTo, Sought, SqliteQueues, Tidied, Wake,
+    Aside, Configure, Configured, Job, PostgresQueues, QueueDetail, QueueInfo, QueueSummary, Ran,
+    Round, SeekTo, Sought, SqliteQueues, Tidied, Wake,
 };
 use crate::options::QueuesOptions;
 use skep_store::{Database, StoreError};
@@ -55,6 +55,27 @@ impl QueueStore {
     /// Does jobs together and answers each once it is durable. Tells who should look.
     pub async fn run(&self, jobs: Vec<Job>) -> Vec<Wake> {
         either!(self, store => store.run(jobs).await)
+    }
+
+    /// The same, except that jobs which would wait for what somebody else has locked are returned,
+    /// for [`QueueStore::again`]: they must not hold up others.
+    pub(crate) async fn start(&self, jobs: Vec<Job>) -> Ran {
+        match self {
+            // Nobody else writes there.
+            QueueStore::Sqlite(store) => Ran { wakes: store.run(jobs).await, aside: Vec::new() },
+            QueueStore::Postgres(store) => store.start(jobs).await,
+        }
+    }
+
+    /// Tries jobs again, after a while at most.
+    pub(crate) async fn again(&self, asides: Vec<Aside>) -> Ran {
+        match self {
+            QueueStore::Sqlite(store) => {
+                let jobs = asides.into_iter().map(|one| one.job).collect();
+                Ran { wakes: store.run(jobs).await, aside: Vec::new() }
+            }
+            QueueStore::Postgres(store) => store.again(asides).await,
+        }
     }
 
     /// Makes or changes a queue.

@@ -27,6 +27,7 @@ use skep_store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 mod admin;
@@ -412,6 +413,45 @@ impl Job {
             ),
             _ => None,
         }
+    }
+}
+
+impl Job {
+    /// Answers that it could not be done. Nobody may be waiting for it any more.
+    pub(crate) fn refuse(self, error: WorkError) {
+        let _ = match self {
+            Job::Push(_, answer) => answer.send(Err(error)).is_ok(),
+            Job::Claim(_, answer) => answer.send(Err(error)).is_ok(),
+            Job::Settle { answer, .. } => answer.send(Err(error)).is_ok(),
+            Job::Transaction(_, answer) => answer.send(Err(error)).is_ok(),
+            Job::Extend { answer, .. } => answer.send(Err(error)).is_ok(),
+            Job::Release { answer, .. } => answer.send(Err(error)).is_ok(),
+        };
+    }
+}
+
+/// A job that has to wait, because somebody has locked what it is about.
+#[derive(Debug)]
+pub struct Aside {
+    /// What is to be done. It has no answer yet.
+    pub job: Job,
+    /// Since when it is under way.
+    pub since: Instant,
+}
+
+/// What came of jobs.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// Who should look now.
+    pub wakes: Vec<Wake>,
+    /// Jobs that were not done, to be tried again beside others; all the rest are answered.
+    pub aside: Vec<Aside>,
+}
+
+impl Ran {
+    pub(crate) fn add(&mut self, more: Ran) {
+        self.wakes.extend(more.wakes);
+        self.aside.extend(more.aside);
     }
 }
 

@@ -9,6 +9,7 @@ mod keeping;
 mod kit;
 mod letters;
 mod limits;
+mod locks;
 mod model;
 mod partitions;
 mod pushes;

@@ -4,16 +4,14 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use skep_policy::routes::alerts::ends_soon;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// Before its end, a certificate is warned about for so long.
-const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// Chains are a few KiB; more is something else.
 const FILE_MAX: u64 = 1_024 * 1_024;
 
@@ -120,14 +118,10 @@ impl PairFiles {
 
     /// A warning, if the certificate that was read from here ends soon.
     pub fn end_warning(&self, expires_at_ms: i64, now_ms: i64) -> Option<String> {
-        let warn_ms = i64::try_from(WARN_BEFORE.as_millis()).unwrap_or(i64::MAX);
         let file = self.certificate.display();
-        match expires_at_ms.saturating_sub(now_ms) {
+        match ends_soon(expires_at_ms, now_ms)? {
             left if left <= 0 => Some(format!("the certificate in {file} has ended")),
-            left if left < warn_ms => {
-                Some(format!("the certificate in {file} ends in {} days", left / 86_400_000))
-            }
-            _ => None,
+            left => Some(format!("the certificate in {file} ends in {} days", left / 86_400_000)),
         }
     }
 }

@@ -1,17 +1,14 @@
-//! Around every request: who asks and whether they may, its id, its limits, its line in the log.
+//! Around every request: who asks and whether they may, and its limits.
 
+use super::noted::{Noted, Told, known_length};
 use super::problem::{self, Code, Problem};
-use super::relay::SERVED_BY;
 use super::routes::POP_WAIT_MAX;
-use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms, random_hex, redact};
-use crate::node::{Shared, State as NodeState, panic_message};
+use crate::access::{Caller, Refusal, Ring, Scope, Who, now_ms};
+use crate::node::{Shared, panic_message};
 use crate::settings::{ByteSize, Value};
-use crate::work::{AccessEntry, PATH_BYTES_MAX};
 use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{
-    Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header,
-};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -20,14 +17,12 @@ use skep_cluster::forward::HOP;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The name of the login's cookie.
 pub const COOKIE: &str = "skep_login";
 
-static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
 
@@ -40,11 +35,6 @@ static BESIDE: [HeaderName; 3] = [header::HOST, header::ORIGIN, CSRF_TOKEN];
 /// What proxies add.
 const FORWARDED: [&str; 5] =
     ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
-
-/// Nothing is loaded from outside, nothing runs that is not a file of ours, nobody frames us.
-const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
-    img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
-    frame-ancestors 'none'";
 
 /// The largest body of a route that anybody may ask for: whoever is not known does not get much
 /// memory.
@@ -102,7 +92,8 @@ impl Needs {
         Needs { routes }
     }
 
-    fn of(&self, method: &Method, route: Option<&str>) -> Need {
+    /// What this one needs.
+    pub fn of(&self, method: &Method, route: Option<&str>) -> Need {
         // A path that leads nowhere may be asked for by anybody; the answer tells nothing.
         let Some(route) = route else { return Need::Nothing };
         // HEAD is GET without the body.
@@ -125,14 +116,12 @@ pub async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let started = Instant::now();
     let in_flight = shared.traffic.begin();
-    let id = request_id(request.headers());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
-    let (method, uri) = (request.method().clone(), request.uri().clone());
     let address = peer(request.extensions());
-    let need = needs.of(&method, route);
+    let mut noted = Noted::new(request.method(), request.uri(), request.headers(), address, route);
+    let need = needs.of(request.method(), route);
     let believed = take_hop(&shared, &mut request, address);
 
     let body_max = match need {
@@ -141,13 +130,12 @@ pub async fn guard(
     };
     let admitted = believed
         .and_then(|()| check_length(body_max, request.headers()))
-        .and_then(|()| admit(&shared, need, &request, address));
-    let kept = shared.work.access_log.as_ref().filter(|_| is_kept(route));
-    let actor = match &admitted {
-        Ok(Some(caller)) if shared.settings.log.access || kept.is_some() => Some(caller.actor()),
-        _ => None,
-    };
-    let told = kept.map(|_| Told::of(&request));
+        .and_then(|()| admit(&shared, need, (request.method(), request.headers()), address));
+    let caller = admitted.as_ref().ok().and_then(Option::as_ref);
+    noted.look(&shared, caller, || {
+        let bytes_in = known_length(request.body());
+        Told::of(request.headers(), request.uri(), request.version(), bytes_in)
+    });
     let mut response = match admitted {
         Err(problem) => {
             read_away(request).await;
@@ -162,53 +150,12 @@ pub async fn guard(
                 request = request.map(|body| Body::new(Limited::new(body, most)));
             }
             let limit = shared.settings.api.request_timeout + may_wait(route);
-            within(limit, &id, next.run(request)).await
+            within(limit, noted.id(), next.run(request)).await
         }
     };
 
-    let (took, status) = (started.elapsed(), response.status().as_u16());
     drop(in_flight);
-    shared.traffic.count(known_method(&method), route.unwrap_or("-"), status, took);
-    // Messages that pass are counted, and what goes wrong with them is written down.
-    let passed = is_message(route) && status < 400;
-    let access_log = kept.filter(|_| !passed);
-    let is_logged = shared.settings.log.access && !passed;
-    if is_logged || access_log.is_some() {
-        let end = uri.path().floor_char_boundary(PATH_BYTES_MAX);
-        let (path, actor) = (redact(&uri.path()[..end]), actor.as_deref().unwrap_or("-"));
-        let path = &*path;
-        if is_logged {
-            let ms = format_args!("{:.3}", took.as_secs_f64() * 1e3);
-            tracing::info!(
-                target: "skep::access", %method, path, status, %ms, %address, id, actor, "request"
-            );
-        }
-        if let (Some(log), Some(told)) = (access_log, told) {
-            log.note(AccessEntry {
-                at_ms: now_ms(),
-                host: told.host,
-                method: known_method(&method).into(),
-                path: path.to_owned(),
-                status: i64::from(status),
-                duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
-                address: address.to_string(),
-                actor: actor.to_owned(),
-                request_id: id.clone(),
-                bytes_in: told.bytes_in,
-                bytes_out: known_length(response.body()),
-                protocol: told.protocol.into(),
-                ..AccessEntry::default()
-            });
-        }
-    }
-    add_headers(&mut response, &id);
-    let served_by = response.headers_mut().entry(SERVED_BY);
-    served_by.or_insert_with(|| shared.name_header.clone());
-    let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if !upgraded && *shared.state.borrow() == NodeState::Draining {
-        // Whoever asks next asks another node.
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
+    noted.conclude(&shared, &mut response);
     response
 }
 
@@ -232,50 +179,6 @@ fn take_hop(shared: &Shared, request: &mut Request, address: IpAddr) -> Result<(
             Err(Problem::new(&problem::E_HOP, detail))
         }
     }
-}
-
-/// What a request's head says for the access log, taken before the route has the request.
-struct Told {
-    host: String,
-    bytes_in: i64,
-    protocol: &'static str,
-}
-
-impl Told {
-    fn of(request: &Request) -> Self {
-        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-        let host = text(header::HOST).or(request.uri().host()).unwrap_or_default();
-        Told {
-            host: redact(host).to_ascii_lowercase(),
-            bytes_in: known_length(request.body()),
-            protocol: match request.version() {
-                Version::HTTP_09 | Version::HTTP_10 => "1.0",
-                Version::HTTP_2 => "2",
-                _ => "1.1",
-            },
-        }
-    }
-}
-
-/// A body's length, as far as it is known before it has passed.
-fn known_length(body: &Body) -> i64 {
-    let exact = axum::body::HttpBody::size_hint(body).exact();
-    exact.and_then(|length| i64::try_from(length).ok()).unwrap_or(0)
-}
-
-/// Probes, scrapes, heartbeats and the dashboard's own files would fill the access log with what
-/// nobody asks about; they are counted in the metrics.
-fn is_kept(route: Option<&str>) -> bool {
-    let begins = |prefix: &str| route.is_some_and(|route| route.starts_with(prefix));
-    let heartbeat = route.is_some_and(|route| route.ends_with("/heartbeat"));
-    route != Some("/") && !heartbeat && !["/health", "/metrics", "/assets"].into_iter().any(begins)
-}
-
-/// Whether a route is for messages that come and go: some ten thousand a second, whose lines nobody
-/// could read or keep.
-fn is_message(route: Option<&str>) -> bool {
-    let prefixes = ["/api/v1/push", "/api/v1/pop", "/api/v1/ack", "/api/v1/transaction"];
-    route.is_some_and(|route| prefixes.into_iter().any(|prefix| route.starts_with(prefix)))
 }
 
 /// How long a route may wait before it works.
@@ -326,10 +229,10 @@ async fn read_away(request: Request) {
 }
 
 /// Finds out who asks, and whether they may.
-fn admit(
+pub fn admit(
     shared: &Shared,
     need: Need,
-    request: &Request,
+    (method, headers): (&Method, &HeaderMap),
     address: IpAddr,
 ) -> Result<Option<Caller>, Problem> {
     let Some(ring) = shared.access.ring() else {
@@ -342,7 +245,7 @@ fn admit(
             .retry_after(STARTS)),
         };
     };
-    let caller = identify(shared, &ring, request.headers(), address);
+    let caller = identify(shared, &ring, headers, address);
     if need == Need::Nothing {
         // A wrong key on an open route is no reason to refuse.
         return Ok(caller.ok().flatten());
@@ -362,7 +265,7 @@ fn admit(
             }
         }
     }
-    check_intent(&caller, request.method(), request.headers())?;
+    check_intent(&caller, method, headers)?;
     Ok(Some(caller))
 }
 
@@ -521,53 +424,6 @@ fn check_intent(caller: &Caller, method: &Method, headers: &HeaderMap) -> Result
             Ok(())
         }
     }
-}
-
-/// The id that the client gave the request, if it is a plain one; else a new one.
-fn request_id(headers: &HeaderMap) -> String {
-    let given = headers.get(&REQUEST_ID).and_then(|value| value.to_str().ok());
-    let plain = |id: &&str| {
-        !id.is_empty()
-            && id.len() <= 64
-            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-    };
-    given.filter(plain).map_or_else(new_id, str::to_owned)
-}
-
-/// An id that no other request has: a random part for this process, and a count.
-fn new_id() -> String {
-    static PROCESS: LazyLock<String> = LazyLock::new(|| random_hex(6));
-    static COUNT: AtomicU64 = AtomicU64::new(1);
-    format!("r-{}-{:x}", *PROCESS, COUNT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn known_method(method: &Method) -> &'static str {
-    match method.as_str() {
-        "GET" => "GET",
-        "HEAD" => "HEAD",
-        "POST" => "POST",
-        "PUT" => "PUT",
-        "PATCH" => "PATCH",
-        "DELETE" => "DELETE",
-        "OPTIONS" => "OPTIONS",
-        _ => "other",
-    }
-}
-
-fn add_headers(response: &mut Response, id: &str) {
-    let headers = response.headers_mut();
-    if let Ok(id) = HeaderValue::from_str(id) {
-        headers.insert(REQUEST_ID.clone(), id);
-    }
-    for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
 #[cfg(test)]

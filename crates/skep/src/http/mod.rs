@@ -1,8 +1,8 @@
 //! The node's port: dashboard, health, metrics, API.
 //!
 //! ```text
-//!   connection ─► server (limits, TLS, drain) ─► guard (id, who, scope, time, log)
-//!     ─► relay (here, or on another node) ─► routes
+//!   connection ─► server (limits, TLS, drain) ─► lane (a pop for another node goes there at once)
+//!     ─► guard (id, who, scope, time, log) ─► relay (here, or on another node) ─► routes
 //! ```
 //!
 //! A capability adds a file to `routes` whose handlers are described for OpenAPI, with the scope
@@ -12,6 +12,8 @@
 mod certificate;
 mod extract;
 mod guard;
+mod lane;
+mod noted;
 mod problem;
 mod relay;
 mod routes;
@@ -41,6 +43,7 @@ use axum::http::{Extensions, HeaderMap, HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
 use guard::Needs;
+use lane::Lanes;
 use std::sync::{Arc, LazyLock};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -65,12 +68,16 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let certificate = shared.certificate.clone();
-    server::serve(listener, router(shared.clone()), shared, certificate, stop).await
-}
-
-fn router(shared: Arc<Shared>) -> Router {
     let described = serde_json::from_str(document());
     let needs = Arc::new(Needs::read(&described.unwrap_or_default()));
+    let router = router(shared.clone(), needs.clone());
+    // Who may read an answer on another site's page is for a layer to say.
+    let plain = shared.settings.api.cors_origins.0.is_empty();
+    let lanes = Lanes { shared, needs, router, plain };
+    server::serve(listener, lanes, certificate, stop).await
+}
+
+fn router(shared: Arc<Shared>, needs: Arc<Needs>) -> Router {
     let api = &shared.settings.api;
     let body_max = usize::try_from(api.body_max.0).unwrap_or(usize::MAX);
     let cors = cors(&api.cors_origins.0);

@@ -1,16 +1,18 @@
 //! Connections to the node's port: how many, how slow, encrypted or not, and their end.
 
 use super::certificate::Certificate;
+use super::lane::{Lane, Lanes, Turn};
 use crate::node::Shared;
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
+use futures_util::TryFutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,7 +31,7 @@ const FIRST_REQUEST: Duration = Duration::from_millis(250);
 /// What is done with every connection.
 #[derive(Clone)]
 struct Handling {
-    router: Router,
+    lanes: Arc<Lanes>,
     shared: Arc<Shared>,
     stop: CancellationToken,
 }
@@ -38,15 +40,15 @@ struct Handling {
 /// settings allow, and cuts the rest.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
-    shared: Arc<Shared>,
+    lanes: Lanes,
     certificate: Option<Arc<Certificate>>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let shared = lanes.shared.clone();
     let drain_timeout = shared.settings.shutdown.drain_timeout;
     // Past the limit nobody is accepted: clients wait in the system's queue for a free place.
     let places = Arc::new(Semaphore::new(shared.settings.api.connections_max));
-    let handling = Handling { router, shared, stop: stop.clone() };
+    let handling = Handling { lanes: Arc::new(lanes), shared, stop: stop.clone() };
     let mut connections = JoinSet::new();
     loop {
         // Those that have ended are taken out here, so that the set stays as large as it must.
@@ -154,31 +156,36 @@ impl Handling {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
     ) {
-        let Handling { router, shared, stop } = self;
-        let asked = Arc::new(AtomicBool::new(false));
-        let asks = asked.clone();
+        let Handling { lanes, shared, stop } = self;
+        let turn = Arc::new(Turn::default());
+        let lane = Lane::new(stream, address, lanes.clone(), turn.clone());
+        let asks = turn.clone();
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-            asks.store(true, Ordering::Relaxed);
+            asks.begin();
             request.extensions_mut().insert(ConnectInfo(address));
+            let (router, asks) = (lanes.router.clone(), asks.clone());
+            let served = router.oneshot(request.map(Body::new));
             // Boxed, because an idle connection keeps the place that an answer in progress needs.
-            Box::pin(router.clone().oneshot(request.map(Body::new)))
+            Box::pin(served.map_ok(move |response| asks.answer(response)))
         });
         let api = &shared.settings.api;
         let header_max = usize::try_from(api.header_max.0).unwrap_or(usize::MAX);
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(api.idle_timeout)
+            .header_read_timeout(None)
             .max_buf_size(header_max)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(lane), service)
             .with_upgrades();
         let mut connection = std::pin::pin!(connection);
         let stopped = async {
             stop.cancelled().await;
-            if !asked.load(Ordering::Relaxed) {
+            if !turn.was_asked() {
                 tokio::time::sleep(FIRST_REQUEST).await;
             }
+            // Its end is seen in this task, before it is asked for here.
+            poll_fn(|_| if turn.is_in_lane() { Poll::Pending } else { Poll::Ready(()) }).await;
         };
         let ended = tokio::select! {
+            biased;
             ended = connection.as_mut() => ended,
             () = stopped => {
                 connection.as_mut().graceful_shutdown();

@@ -1,10 +1,12 @@
 //! What the routes of a node do beside serving: follow the database, look at certificates, alert.
 
-use super::alerts::{Watch, matters};
+use super::alerts::matters;
 use super::events::event_of;
 use super::{FILES, NodeRoutes};
 use crate::access::now_ms;
 use crate::node::{Shared, State};
+use skep_policy::Time;
+use skep_policy::routes::alerts::Watch;
 use skep_pools::{Task, Tier};
 use skep_routes::store::CHANNEL;
 use skep_routes::{Journal, RouteView};
@@ -130,19 +132,19 @@ async fn follow(shared: &Shared) {
 async fn attend(shared: &Arc<Shared>, stop: &CancellationToken) {
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watch = Watch::default();
+    let (mut watch, began) = (Watch::default(), Instant::now());
     let mut second: u64 = 0;
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         second += 1;
         shared.routes.journal.pass_time();
-        alert(shared, &mut watch);
+        alert(shared, &mut watch, Time::ZERO + began.elapsed());
         if second.is_multiple_of(CERTIFICATES_EVERY) {
             look_at_certificates(&shared.routes);
         }
     }
 }
 
-fn alert(shared: &Shared, watch: &mut Watch) {
+fn alert(shared: &Shared, watch: &mut Watch, now: Time) {
     let routes = &shared.routes;
     let views = routes.proxy.overview();
     let known = routes.known();
@@ -151,7 +153,7 @@ fn alert(shared: &Shared, watch: &mut Watch) {
     let ends: BTreeMap<String, i64> =
         routes.certificates.ends().into_iter().map(|end| (end.host, end.expires_at_ms)).collect();
     let end = |view: &RouteView| ends.get(&view.host).copied().filter(|_| encrypted(view));
-    for change in watch.observe(Instant::now(), &matters(&views, end, now_ms())) {
+    for change in watch.observe(now, &matters(&views, end, now_ms())) {
         let (route, kind) = change.about;
         let about = format!("routes:{route}");
         shared.work.alerts.change(about, kind, change.firing, change.reason);

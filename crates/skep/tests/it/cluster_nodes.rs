@@ -4,6 +4,7 @@ mod faults;
 mod finding;
 mod hops;
 mod kit;
+mod lane;
 mod load;
 mod lost;
 mod set;

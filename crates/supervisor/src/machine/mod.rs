@@ -46,6 +46,9 @@ const GOOD_LIFE: Duration = Duration::from_secs(60);
 const FAILURES_TO_BE_DOWN: u32 = 2;
 /// How long a node may hold back its answer while the sessions' end is waited for.
 const DRAINING_WAIT: Duration = Duration::from_millis(500);
+/// How long a node may take to agree that no more sessions come. Without one nobody would say when
+/// the last session has ended.
+const AGREE_LIMIT: Duration = Duration::from_secs(5);
 /// How long taking leave may take.
 const DELETE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -170,6 +173,8 @@ enum Life {
         until: Time,
         /// Whether a node has agreed to send no more sessions.
         agreed: bool,
+        /// If none has by then, none is there.
+        agree_by: Time,
     },
     Ending {
         outcome: Outcome,
@@ -276,7 +281,8 @@ impl Machine {
             _ => None,
         });
         let life = match self.life {
-            Life::Draining { until, .. } => Some(until),
+            Life::Draining { until, agreed: true, .. } => Some(until),
+            Life::Draining { until, agree_by, .. } => Some(until.min(agree_by)),
             Life::Ending { delete_until, .. } => delete_until,
             _ => None,
         };
@@ -457,7 +463,8 @@ impl Machine {
             Life::Serving => {
                 let limit = self.rules.drain_limit;
                 self.tell(News::Draining { limit });
-                self.life = Life::Draining { until: now + limit, agreed: false };
+                let (until, agree_by) = (now + limit, now + AGREE_LIMIT);
+                self.life = Life::Draining { until, agreed: false, agree_by };
                 stop_program(&mut self.next, &mut self.effects);
                 // One that is not up has no sessions to wait for.
                 if self.main.as_ref().is_some_and(|main| !main.is_up()) {
@@ -479,10 +486,12 @@ impl Machine {
     }
 
     fn see_to_the_end(&mut self, now: Time) {
-        if let Life::Draining { until, .. } = self.life {
+        if let Life::Draining { until, agreed, agree_by } = self.life {
             let nobody = self.main.is_none() && self.next.is_none() && self.old.is_none();
-            if nobody || until <= now {
-                self.end(Outcome::Stopped, self.known);
+            let unheard = !agreed && agree_by <= now;
+            if nobody || until <= now || unheard {
+                // A node that comes back finds out by itself.
+                self.end(Outcome::Stopped, self.known && !unheard);
             }
         }
         let nobody = self.main.is_none() && self.next.is_none() && self.old.is_none();

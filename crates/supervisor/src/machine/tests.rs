@@ -477,10 +477,42 @@ fn a_second_signal_does_not_wait_for_sessions() {
 fn sessions_that_do_not_end_are_cut_at_the_drain_limit() {
     let (mut desk, start) = Desk::serving(rules());
     desk.tell(Event::Stop);
+    let (call, request) = desk.call();
+    assert_eq!(request, Request::Drain);
+    desk.answer(call, Ok(Reply::Done));
     desk.effects();
-    desk.now = Time::from_millis(300_000);
+    desk.now = Time::from_millis(290_000);
+    desk.tell(Event::Wake);
+    assert!(!desk.effects().contains(&Effect::StopProgram(start.clone())));
+    desk.now = Time::from_millis(310_000);
     desk.tell(Event::Wake);
     assert_eq!(desk.effects()[0], Effect::StopProgram(start));
+}
+
+#[test]
+fn where_no_node_answers_nobody_is_waited_for() {
+    let (mut desk, start) = Desk::serving(rules());
+    desk.tell(Event::Stop);
+    let began = desk.now;
+    let stops = |effect: &Effect| *effect == Effect::StopProgram(start.clone());
+    let stopped = (0..1_000).any(|_| {
+        let effects = desk.effects();
+        for effect in &effects {
+            if let Effect::Call { call, .. } = effect {
+                desk.answer(*call, failed());
+            }
+        }
+        let stopped = effects.iter().any(stops);
+        if !stopped {
+            desk.wake();
+        }
+        stopped
+    });
+    let took = desk.now.since(began);
+    assert!(stopped && took >= AGREE_LIMIT, "a node that starts again may still answer: {took:?}");
+    assert!(took < 2 * AGREE_LIMIT, "{took:?}");
+    desk.gone(&start);
+    assert_eq!(desk.only(), Effect::End(Outcome::Stopped));
 }
 
 #[test]

@@ -43,6 +43,10 @@ local lost = not known[1] or known[3] ~= run or known[7] ~= sizes()
     or (seen_epoch == epoch and seen_tag ~= tag and seen_tag ~= '0' and seen_epoch > 0)
     or (seen_epoch == epoch and seen_tag == tag and seen_counter > counter)
 if lost then
+    if least > 0 then
+        -- The request may have been long on its way.
+        least = math.max(least, tonumber(call('TIME')[1]))
+    end
     epoch, tag = math.max(math.max(epoch, seen_epoch) + 1, least), nonce
     settled, counter, floor = false, math.max(counter, seen_counter), 0
     call('HSET', META, 'epoch', text(epoch), 'tag', tag, 'run', run, 'settled', '0',

@@ -2,6 +2,7 @@
 
 use super::limits::{LOCK_WHOLE, wake};
 use super::link::{Call, Fail, Link};
+use super::marks::LONG_PATIENCE;
 use super::names::Queue;
 use super::rows::micros;
 use super::write::NOTIFY;
@@ -263,13 +264,15 @@ impl Shared {
     async fn let_go_one(&self, one: &Freed) -> Result<Option<Wake>, StoreError> {
         let mut tries = 0;
         loop {
-            let mut link = self.links.link().await?;
+            let mut link = self.links.link_within(LONG_PATIENCE).await?;
             let (key, queue, ready) = (&*one.key, &*one.queue.info.name, one.ready());
             let work = async {
-                let rows = link.ask(LET_GO_ONE, vec![&one.group, &key, &ready]).await?;
-                if !rows.is_empty() {
-                    link.ask(NOTIFY, vec![&CHANNEL, &queue]).await?;
-                }
+                let let_go = Call::Query(LET_GO_ONE, vec![&one.group, &key, &ready]);
+                let rows = link.send(vec![Call::Begin, let_go]).await?.pop().unwrap_or_default();
+                let notify = Call::Query(NOTIFY, vec![&CHANNEL, &queue]);
+                let told = (!rows.is_empty()).then_some(notify).into_iter();
+                let end = [Call::Unhurried].into_iter().chain(told).chain([Call::Commit]);
+                link.send(end.collect()).await?;
                 Ok::<_, Fail>(rows)
             };
             let once = self.links.postgres.limit(work).await;

@@ -4,18 +4,24 @@
 //! A claim that finds nothing although something is ready looks again: if that was locked, in a
 //! transaction that first waits for the lock and keeps it, so that it is not overtaken again; if it
 //! had nothing to give any more, at more lanes. So "nothing" is true, and nobody spins.
+//!
+//! A lane that stays locked is as good as one that has nothing: it is marked, and claims that find
+//! nothing else come again soon. Those that found something never wait for the others.
 
 use super::browse::Head;
+use super::desk::LaneKey;
 use super::frontier::Which;
 use super::link::Fail;
+use super::marks::{self, Marks, PATIENCE, Spot, WAITS_MAX};
 use super::pick::{Found, Taken};
+use super::rows::time;
 use super::take::{Round, Want};
-use super::{PostgresQueues, Shared};
+use super::{NOW, PostgresQueues, Shared};
 use crate::bodies::BodyKey;
 use crate::ids::PartitionId;
 use crate::record::{Records, part_there};
 use crate::store::{
-    Answer, ClaimJob, Claimed, ClaimedLane, Job, Nothing, Part, Target, Wake, WorkError,
+    Answer, Aside, ClaimJob, Claimed, ClaimedLane, Job, Nothing, Part, Ran, Target, WorkError,
 };
 use bytes::Bytes;
 use skep_policy::Time;
@@ -23,7 +29,8 @@ use skep_policy::queues::Run;
 use skep_store::StoreError;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
 
 /// How often a claim looks again.
 const ROUNDS_MAX: usize = 16;
@@ -44,59 +51,115 @@ pub(super) enum Outcome {
 
 impl PostgresQueues {
     /// Runs claims together and answers them.
-    pub(super) async fn claims(&self, jobs: Vec<(ClaimJob, Answer<Claimed>)>) -> Vec<Wake> {
+    pub(super) async fn claims(&self, jobs: Vec<(ClaimJob, Answer<Claimed>)>) -> Ran {
         if jobs.is_empty() {
-            return Vec::new();
+            return Ran::default();
         }
-        let mut plain = Vec::new();
-        let mut answered: Vec<Option<Result<Claimed, WorkError>>> = Vec::new();
-        answered.resize_with(jobs.len(), || None);
-        for (place, (job, _)) in jobs.iter().enumerate() {
+        let shared = &*self.shared;
+        let (jobs, answers): (Vec<ClaimJob>, Vec<Answer<Claimed>>) = jobs.into_iter().unzip();
+        let mut answers: Vec<Option<Answer<Claimed>>> = answers.into_iter().map(Some).collect();
+        let (mut plain, mut matching) = (Vec::new(), Vec::new());
+        for (place, job) in jobs.iter().enumerate() {
             let (queue, partition) = match &job.target {
                 Target::Queue(queue) => (queue.clone(), None),
                 Target::Partition(queue, partition) => (queue.clone(), Some(partition.clone())),
-                Target::Matching { .. } => continue,
+                Target::Matching { .. } => {
+                    matching.push(place);
+                    continue;
+                }
             };
             plain.push((place, Want { job, queue, partition }));
         }
-        let wants: Vec<Want<'_>> = plain.iter().map(|one| one.1.clone()).collect();
-        let claimed = self.shared.claim(&wants).await;
-        for ((place, _), claimed) in plain.iter().zip(claimed) {
-            answered[*place] = Some(claimed);
-        }
-        for (place, (job, _)) in jobs.iter().enumerate() {
-            if answered[place].is_none() {
-                answered[place] = Some(self.shared.claim_matching(job).await);
-            }
-        }
         let mut lost = Vec::new();
-        for ((job, answer), claimed) in jobs.into_iter().zip(answered) {
-            let Some(claimed) = claimed else { continue };
+        let mut tell = |place: usize, claimed: Result<Claimed, WorkError>| {
+            let Some(answer) = answers[place].take() else { return };
             let unknown = matches!(&claimed, Err(WorkError::Store(error))
                 if error.outcome() == skep_store::Outcome::Unknown);
             let unheard = matches!(answer.send(claimed), Err(Ok(claimed))
                 if !claimed.lanes.is_empty());
-            if (unknown || unheard) && !job.auto_ack {
-                lost.push(job.lease);
+            if (unknown || unheard) && !jobs[place].auto_ack {
+                lost.push(jobs[place].lease);
             }
+        };
+        let mut search = Search::default();
+        while !plain.is_empty() {
+            let wants: Vec<Want<'_>> = plain.iter().map(|one| one.1.clone()).collect();
+            let mut outcomes = nothing_yet(&wants);
+            let ended = shared.find(&wants, &mut outcomes, &mut search).await;
+            let (mut told, mut found, mut open) = (Vec::new(), Vec::new(), Vec::new());
+            for (one, outcome) in plain.into_iter().zip(outcomes) {
+                if outcome.is_some() || ended.is_err() {
+                    told.push(one.0);
+                    found.push(outcome);
+                } else {
+                    open.push(one);
+                }
+            }
+            let claimed = shared.hand_out(found, ended).await;
+            told.into_iter().zip(claimed).for_each(|(place, claimed)| tell(place, claimed));
+            plain = open;
         }
+        drop(search);
+        for place in matching {
+            tell(place, shared.claim_matching(&jobs[place]).await);
+        }
+        let since = Instant::now();
         let release = |lease| {
             let (answer, _) = oneshot::channel();
-            Job::Release { lease, answer }
+            Aside { job: Job::Release { lease, answer }, since }
         };
-        let mut wakes = self.work(lost.into_iter().map(release).collect()).await;
-        wakes.extend(self.run_errands().await);
-        wakes
+        let mut ran = self.work(lost.into_iter().map(release).collect(), PATIENCE).await;
+        ran.wakes.extend(self.run_errands().await);
+        ran
     }
 }
 
+/// How far a search has come.
+#[derive(Default)]
+pub(super) struct Search {
+    rounds: usize,
+    advances: u32,
+    /// Rounds that met a lock.
+    waits: u32,
+    /// Whether lanes could not be made, because somebody has locked a partition.
+    stuck: bool,
+    /// How many times as many lanes as are wanted are looked at.
+    widen: i64,
+    wait: Option<LaneKey>,
+    /// What is marked and waited for all the same.
+    turn: Option<(Spot, OwnedSemaphorePermit)>,
+}
+
+impl Search {
+    /// Whether it may wait for this: whatever is not marked, and at times one thing that is.
+    fn may_wait(&mut self, marks: &Marks, spot: &Spot) -> bool {
+        if marks.pause(spot).is_none() || self.turn.as_ref().is_some_and(|turn| turn.0 == *spot) {
+            return true;
+        }
+        if self.turn.is_none() {
+            self.turn = marks.turn(spot).map(|permit| (spot.clone(), permit));
+            return self.turn.is_some();
+        }
+        false
+    }
+}
+
+fn nothing_yet(wants: &[Want<'_>]) -> Vec<Option<Outcome>> {
+    wants.iter().map(|_| None).collect()
+}
+
+/// There may be something at another time.
+fn come_again(now: Time, after: Duration) -> Outcome {
+    Outcome::Nothing { why: Nothing::Empty, next_at: Some(now + after), now }
+}
+
 impl Shared {
-    /// Claims of named queues. Each is answered; an error is everybody's.
-    pub(super) async fn claim(&self, wants: &[Want<'_>]) -> Vec<Result<Claimed, WorkError>> {
-        let mut outcomes: Vec<Option<Outcome>> = Vec::new();
-        outcomes.resize_with(wants.len(), || None);
-        let ended = self.find(wants, &mut outcomes).await;
-        self.hand_out(outcomes, ended).await
+    /// A claim of a named queue.
+    pub(super) async fn claim(&self, want: Want<'_>) -> Result<Claimed, WorkError> {
+        let (wants, mut outcomes) = ([want], vec![None]);
+        let ended = self.find(&wants, &mut outcomes, &mut Search::default()).await;
+        let claimed = self.hand_out(outcomes, ended).await.into_iter().next();
+        claimed.unwrap_or_else(|| Err(StoreError::Closed { store: "postgres" }.into()))
     }
 
     /// Reads what claims got, and answers each.
@@ -129,34 +192,35 @@ impl Shared {
         outcomes.into_iter().map(answer).collect()
     }
 
-    /// Looks until every claim has something, or there is nothing for it.
+    /// Looks until every claim has something, or there is nothing for it; or until some have, and
+    /// others would have to wait.
     pub(super) async fn find(
         &self,
         wants: &[Want<'_>],
         outcomes: &mut [Option<Outcome>],
+        search: &mut Search,
     ) -> Result<(), StoreError> {
-        let (mut rounds, mut advances) = (0, 0);
-        let (mut widen, mut wait) = (1, None);
         loop {
+            self.pass_by(wants, outcomes, search).await?;
             let open: Vec<usize> =
                 (0..wants.len()).filter(|place| outcomes[*place].is_none()).collect();
-            if open.is_empty() {
+            let some = open.len() < wants.len();
+            if open.is_empty() || some && search.wait.is_some() {
                 return Ok(());
             }
             let looking: Vec<Want<'_>> = open.iter().map(|place| wants[*place].clone()).collect();
-            let last = rounds >= ROUNDS_MAX || advances >= ADVANCES_MAX;
-            let round = Round { widen, makes_do: last, wait };
-            let found = self.take_tried(&looking, round).await?;
+            let last =
+                search.rounds >= ROUNDS_MAX || search.advances >= ADVANCES_MAX || search.stuck;
+            let round = Round { widen: search.widen.max(1), makes_do: last, wait: search.wait };
+            let Some(found) = self.take_tried(&looking, round, search.waits).await? else {
+                self.met_lock(&looking, search).await?;
+                continue;
+            };
             let mut waits = BTreeSet::new();
             let mut beyond = HashMap::new();
             let mut lanes = HashMap::new();
             let mut empty_ones = false;
             for (place, found) in open.into_iter().zip(found) {
-                let soon = |now: Time| Outcome::Nothing {
-                    why: Nothing::Empty,
-                    next_at: Some(now + SOON),
-                    now,
-                };
                 outcomes[place] = match found {
                     Found::Some { lanes, until, now } => Some(Outcome::Some { lanes, until, now }),
                     Found::Nothing { why, next_at, now } => {
@@ -167,15 +231,22 @@ impl Shared {
                     | Found::NoLane { now, .. }
                         if last =>
                     {
-                        Some(soon(now))
+                        Some(come_again(now, if search.stuck { PATIENCE } else { SOON }))
                     }
                     Found::Again { vain: true, .. } => {
                         empty_ones = true;
                         None
                     }
-                    Found::Again { lane, .. } => {
-                        waits.insert(lane);
-                        None
+                    Found::Again { lane, now, .. } => {
+                        let spot = Spot::Claim(lane);
+                        let pause = self.marks.pause(&spot);
+                        match pause.filter(|_| !search.may_wait(&self.marks, &spot)) {
+                            Some(pause) => Some(come_again(now, pause)),
+                            None => {
+                                waits.insert(lane);
+                                None
+                            }
+                        }
                     }
                     Found::Beyond { queue, group, .. } => {
                         beyond.insert(group, queue);
@@ -188,30 +259,94 @@ impl Shared {
                 };
             }
             // Who waits for two lanes may meet somebody who waits for them in another order.
-            wait = waits.iter().nth(rounds % waits.len().max(1)).copied();
-            widen = if empty_ones { (widen * WIDEN_BY).min(WIDEN_MAX) } else { 1 };
-            rounds += usize::from(wait.is_some() || empty_ones || !lanes.is_empty());
+            search.wait = waits.iter().nth(search.rounds % waits.len().max(1)).copied();
+            let widened = (search.widen.max(1) * WIDEN_BY).min(WIDEN_MAX);
+            search.widen = if empty_ones { widened } else { 1 };
+            search.rounds += usize::from(search.wait.is_some() || empty_ones || !lanes.is_empty());
             for ((group, partitions), queue) in lanes {
-                self.make_lanes(&queue, group, Which::These(partitions)).await?;
+                let made = self.make_lanes(&queue, group, Which::These(partitions)).await?;
+                search.stuck |= made.is_none();
             }
             if !beyond.is_empty() {
                 for (group, queue) in beyond {
-                    let count = ADVANCE_BY << advances.min(6);
-                    self.make_lanes(&queue, group, Which::Next(count)).await?;
+                    let count = ADVANCE_BY << search.advances.min(6);
+                    let made = self.make_lanes(&queue, group, Which::Next(count)).await?;
+                    search.stuck |= made.is_none();
                 }
-                advances += 1;
+                search.advances += 1;
             }
         }
     }
 
-    async fn take_tried(&self, wants: &[Want<'_>], round: Round) -> Result<Vec<Found>, StoreError> {
+    /// Answers claims that would run into what is marked.
+    async fn pass_by(
+        &self,
+        wants: &[Want<'_>],
+        outcomes: &mut [Option<Outcome>],
+        search: &mut Search,
+    ) -> Result<(), StoreError> {
+        let in_vain = search.waits >= WAITS_MAX;
+        if self.marks.is_empty() && !in_vain {
+            return Ok(());
+        }
+        let mut now = None;
+        for (want, outcome) in wants.iter().zip(outcomes).filter(|one| one.1.is_none()) {
+            let spot = self.names.group(&want.queue, &want.job.group).map(Spot::Grants);
+            let pause = spot.as_ref().and_then(|spot| self.marks.pause(spot));
+            let waits = |spot: &Spot| search.may_wait(&self.marks, spot);
+            if !in_vain && (pause.is_none() || spot.as_ref().is_none_or(waits)) {
+                continue;
+            }
+            let now = match now {
+                Some(now) => now,
+                None => *now.insert(self.clock_by_link().await?),
+            };
+            *outcome = Some(come_again(now, pause.unwrap_or(SOON)));
+        }
+        Ok(())
+    }
+
+    async fn clock_by_link(&self) -> Result<Time, StoreError> {
         let mut tries = 0;
         loop {
             let mut link = self.links.link().await?;
+            let once = self.links.postgres.limit(link.ask(NOW, Vec::new())).await;
+            if let Some(rows) = self.links.end(link, once, &mut tries).await? {
+                return Ok(rows.first().map_or(Time::ZERO, |row| time(row.get(0))));
+            }
+        }
+    }
+
+    /// A round met what somebody has locked for too long: finds out what.
+    async fn met_lock(&self, wants: &[Want<'_>], search: &mut Search) -> Result<(), StoreError> {
+        let group = |want: &Want<'_>| self.names.group(&want.queue, &want.job.group);
+        let groups: BTreeSet<i64> = wants.iter().filter_map(group).collect();
+        self.look_at_claims(search.wait, &groups.into_iter().collect()).await?;
+        search.turn = None;
+        let lasts = |lane: &LaneKey| self.marks.pause(&Spot::Claim(*lane)).is_some();
+        let waited = search.wait;
+        search.wait = waited.filter(|lane| !lasts(lane));
+        search.waits = if search.wait == waited { search.waits + 1 } else { 0 };
+        Ok(())
+    }
+
+    /// One round; `None` if it met what somebody has locked for too long.
+    async fn take_tried(
+        &self,
+        wants: &[Want<'_>],
+        round: Round,
+        waits: u32,
+    ) -> Result<Option<Vec<Found>>, StoreError> {
+        let mut tries = 0;
+        loop {
+            let mut link = self.links.link_within(marks::patience(waits)).await?;
             let take = self.take(&mut link, wants, round);
             let once = self.links.postgres.limit(take).await;
-            if let Some(found) = self.links.end(link, once, &mut tries).await? {
-                return Ok(found);
+            let locked = matches!(once, Err(Fail::Locked(_)));
+            match self.links.end(link, once, &mut tries).await {
+                Ok(None) => {}
+                Err(_) if locked => return Ok(None),
+                done => return done,
             }
         }
     }

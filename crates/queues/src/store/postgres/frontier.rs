@@ -5,6 +5,7 @@
 
 use super::Shared;
 use super::link::{Call, Fail, Link};
+use super::marks::PATIENCE;
 use super::names::Queue;
 use super::rows::{Keys, LaneColumns, micros, signed, time, unsigned};
 use skep_policy::Time;
@@ -71,20 +72,24 @@ const INSERT: &str = "
 const MOVE: &str = "UPDATE skep_queue_groups SET frontier = greatest(frontier, $2) WHERE id = $1";
 
 impl Shared {
-    /// Makes lanes of a group. Tells how many partitions were looked at.
+    /// Makes lanes of a group. Tells how many partitions were looked at; `None` is that somebody
+    /// has locked one of them.
     pub(super) async fn make_lanes(
         &self,
         queue: &Queue,
         group: i64,
         which: Which,
-    ) -> Result<usize, skep_store::StoreError> {
+    ) -> Result<Option<usize>, skep_store::StoreError> {
         let mut tries = 0;
         loop {
-            let mut link = self.links.link().await?;
+            let mut link = self.links.link_within(PATIENCE).await?;
             let work = self.make_lanes_once(&mut link, queue, group, &which);
             let once = self.links.postgres.limit(work).await;
-            if let Some(count) = self.links.end(link, once, &mut tries).await? {
-                return Ok(count);
+            let locked = matches!(once, Err(Fail::Locked(_)));
+            match self.links.end(link, once, &mut tries).await {
+                Ok(None) => {}
+                Err(_) if locked => return Ok(None),
+                done => return done,
             }
         }
     }
@@ -135,7 +140,7 @@ impl Shared {
         let slot = self.slot();
         let mut values = lanes.values();
         values.push(&slot);
-        let mut calls = vec![Call::Query(INSERT, values)];
+        let mut calls = vec![Call::Unhurried, Call::Query(INSERT, values)];
         if matches!(which, Which::Next(_)) {
             calls.push(Call::Query(MOVE, vec![&group, &last]));
         }

@@ -31,7 +31,7 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    pub(super) fn of(jobs: &[Job]) -> Self {
+    pub(super) fn of<'job>(jobs: impl IntoIterator<Item = &'job Job>) -> Self {
         let mut needs = Needs::default();
         for job in jobs {
             let mut last: Option<&NewMessage> = None;

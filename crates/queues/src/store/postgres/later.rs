@@ -251,11 +251,11 @@ impl Shared {
         &self,
         link: &mut Link,
         desk: &mut Desk,
-        jobs: &[Job],
+        jobs: &[&Job],
     ) -> Result<(), Fail> {
         let mut wanted: BTreeSet<(i64, u64)> = BTreeSet::new();
         let waits = |one: &&NewMessage| !one.again && one.due.is_some_and(|due| due > desk.now);
-        for message in jobs.iter().flat_map(messages).filter(waits) {
+        for message in jobs.iter().copied().flat_map(messages).filter(waits) {
             if let Some((_, id)) = desk.places.get(&place_of(message)) {
                 wanted.insert((*id, message.print));
             }

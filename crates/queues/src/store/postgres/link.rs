@@ -6,7 +6,9 @@
 
 use futures_util::future::join_all;
 use skep_store::{Outcome, Postgres, PostgresClient, StoreError};
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -24,6 +26,9 @@ pub(super) const SETTINGS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off;
      SET enable_mergejoin = off; SET jit = off";
 
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+const UNHURRIED: &str = "SET LOCAL lock_timeout TO DEFAULT";
+
 /// Values of a statement.
 pub(super) type Values<'value> = Vec<&'value (dyn ToSql + Sync)>;
 
@@ -35,6 +40,8 @@ pub(super) enum Fail {
     /// Nothing was done, because what this node remembered is no longer so, or was not there yet.
     /// It has forgotten the one and made the other.
     Stale,
+    /// Nothing was done, because somebody has locked something of it for too long.
+    Locked(StoreError),
     /// As the error says.
     Store(StoreError),
 }
@@ -49,6 +56,8 @@ impl From<StoreError> for Fail {
 pub(super) enum Call<'value> {
     Begin,
     Commit,
+    /// From here on locks are waited for as long as they take, on a link that had no patience.
+    Unhurried,
     Query(&'static str, Values<'value>),
 }
 
@@ -83,7 +92,15 @@ impl Links {
                 client
             }
         };
-        Ok(Link { client: Some(client), kept: self.kept.clone(), open: false, _permit: permit })
+        let (client, kept) = (Some(client), self.kept.clone());
+        Ok(Link { client, kept, open: false, patience: None, _permit: permit })
+    }
+
+    /// A link whose transactions wait for each lock so long at most.
+    pub(super) async fn link_within(&self, patience: Duration) -> Result<Link, StoreError> {
+        let mut link = self.link().await?;
+        link.patience = Some(patience);
+        Ok(link)
     }
 
     /// Ends an attempt: `Ok(None)` is to be tried again.
@@ -109,7 +126,7 @@ impl Links {
         }
         *tries += 1;
         match fail {
-            Fail::Store(error) => Err(error),
+            Fail::Store(error) | Fail::Locked(error) => Err(error),
             Fail::Conflict(error) if *tries >= TRIES_MAX => Err(error),
             Fail::Stale if *tries >= TRIES_MAX => Err(StoreError::Busy {
                 store: "postgres",
@@ -136,6 +153,8 @@ pub(super) struct Link {
     kept: Arc<Mutex<Vec<PostgresClient>>>,
     /// Whether a transaction may be open.
     open: bool,
+    /// How long a transaction waits for a lock, if not as long as for anything else.
+    patience: Option<Duration>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -163,14 +182,23 @@ impl Link {
                     let statement = client.prepare_cached(sql).await;
                     Some(statement.map_err(|error| fail(error, false))?)
                 }
-                Call::Begin | Call::Commit => None,
+                Call::Begin | Call::Commit | Call::Unhurried => None,
             });
         }
         self.open = self.open || begins;
+        let begin = match self.patience {
+            None => Cow::Borrowed(BEGIN),
+            Some(patience) => {
+                Cow::Owned(format!("{BEGIN}; SET LOCAL lock_timeout = {}", patience.as_millis()))
+            }
+        };
+        let (begin, is_hurried) = (&*begin, self.patience.is_some());
         let sent = calls.iter().zip(&prepared).map(|(call, statement)| async move {
             match (call, statement) {
-                (Call::Begin, _) => plain(client, "BEGIN ISOLATION LEVEL READ COMMITTED").await,
+                (Call::Begin, _) => plain(client, begin).await,
                 (Call::Commit, _) => plain(client, "COMMIT").await,
+                (Call::Unhurried, _) if is_hurried => plain(client, UNHURRIED).await,
+                (Call::Unhurried, _) => Ok(Vec::new()),
                 (Call::Query(_, values), Some(statement)) => client.query(statement, values).await,
                 (Call::Query(..), None) => Ok(Vec::new()),
             }
@@ -230,7 +258,9 @@ fn fail(error: tokio_postgres::Error, commits: bool) -> Fail {
         let code = code.code();
         code.starts_with("40") && code != "40003"
     });
+    let locked = error.code().is_some_and(|code| code.code() == "55P03");
     match StoreError::from(error) {
+        error if locked => Fail::Locked(error),
         error if conflict => Fail::Conflict(error),
         StoreError::Unknown { store, cause } if !commits => {
             Fail::Conflict(StoreError::Busy { store, cause })

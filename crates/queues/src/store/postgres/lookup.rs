@@ -17,10 +17,10 @@ impl Shared {
         &self,
         link: &mut Link,
         desk: &mut Desk,
-        jobs: &[Job],
+        jobs: &[&Job],
     ) -> Result<(), Fail> {
         let mut prints: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
-        for message in jobs.iter().flat_map(messages) {
+        for message in jobs.iter().copied().flat_map(messages) {
             if let Some((_, id)) = desk.places.get(&place_of(message)) {
                 prints.entry(*id).or_default().push(message.print);
             }
@@ -28,7 +28,7 @@ impl Shared {
         let searches = searches(desk, prints);
         desk.originals = self.originals(link, desk.now, &searches).await?;
         let mut wanted: HashMap<LaneKey, HashSet<Arc<str>>> = HashMap::new();
-        for (group, item) in jobs.iter().flat_map(items) {
+        for (group, item) in jobs.iter().copied().flat_map(items) {
             let Some(id) = item.partition else { continue };
             if let Some(key) = desk.by_group.get(&(id.0, group.clone())) {
                 wanted.entry(*key).or_default().insert(item.transaction.clone());

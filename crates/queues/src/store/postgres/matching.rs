@@ -103,11 +103,10 @@ impl Shared {
         for one in &candidates {
             let claimed = if one.is_ready() {
                 let want = Want { job, queue: one.queue.info.name.clone(), partition: None };
-                self.claim(&[want]).await.into_iter().next()
+                self.claim(want).await?
             } else {
-                Some(Ok(empty(one.now, one.first(), Nothing::Empty)))
+                empty(one.now, one.first(), Nothing::Empty)
             };
-            let claimed = claimed.unwrap_or_else(|| Ok(empty(one.now, None, Nothing::Empty)))?;
             if !claimed.lanes.is_empty() {
                 return Ok(claimed);
             }

@@ -2,10 +2,11 @@
 //!
 //! A batch is a transaction (READ COMMITTED) of two trips: what it is about is locked and read,
 //! then decided here with the policy, then written together with the commit. Pushes, settlements
-//! and claims of one call travel beside each other on connections of their own. The time is the
-//! database's.
+//! and claims of one call travel beside each other on connections of their own. What somebody else
+//! has locked is not waited for among others, see [`aside`]. The time is the database's.
 
 mod admin;
+mod aside;
 mod blocked;
 mod browse;
 mod claim;
@@ -20,6 +21,7 @@ mod levels;
 mod limits;
 mod link;
 mod lookup;
+mod marks;
 mod matching;
 mod moves;
 mod names;
@@ -43,20 +45,24 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use super::{Job, Wake, WorkError};
+use super::{Aside, Job, Ran, Wake, WorkError};
 use crate::bodies::Bodies;
 use crate::options::QueuesOptions;
 use crate::prints::Prints;
 use link::Links;
+use marks::{Marks, PATIENCE};
 use names::Names;
 use skep_policy::Time;
 use skep_store::{Postgres, StoreError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use tokio::time::Instant;
 
 /// The channel on which nodes tell each other (`NOTIFY`) that something became ready. The payload
 /// is names of queues, one a line; an empty one means any.
 pub const CHANNEL: &str = "skep_queues";
+
+const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// Rows over which a sum is spread.
 const SLOTS: u32 = 16;
@@ -75,6 +81,7 @@ struct Shared {
     turn: AtomicU32,
     rounds: Mutex<tidy::Rounds>,
     errands: Mutex<blocked::Errands>,
+    marks: Marks,
 }
 
 impl Shared {
@@ -87,8 +94,7 @@ impl Shared {
     async fn clock(&self) -> Result<Time, StoreError> {
         let client = self.links.postgres.client().await?;
         let ask = async {
-            let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-            let statement = client.prepare_cached(now).await?;
+            let statement = client.prepare_cached(NOW).await?;
             Ok::<_, StoreError>(client.query_one(&statement, &[]).await?)
         };
         Ok(rows::time(self.links.postgres.limit(ask).await?.get(0)))
@@ -106,6 +112,7 @@ impl PostgresQueues {
             turn: AtomicU32::new(uuid::Uuid::new_v4().as_fields().0),
             rounds: Mutex::default(),
             errands: Mutex::default(),
+            marks: Marks::default(),
         };
         PostgresQueues { shared: Arc::new(shared) }
     }
@@ -113,27 +120,41 @@ impl PostgresQueues {
     /// Does jobs, answers each once it is durable, and returns who should look now. Several calls
     /// may be under way at once.
     pub async fn run(&self, jobs: Vec<Job>) -> Vec<Wake> {
+        let mut ran = self.start(jobs).await;
+        while !ran.aside.is_empty() {
+            let aside = std::mem::take(&mut ran.aside);
+            ran.add(Box::pin(self.again(aside)).await);
+        }
+        ran.wakes
+    }
+
+    /// The same, except that jobs which would have to wait for what somebody else has locked are
+    /// not done, but returned for [`PostgresQueues::again`].
+    pub async fn start(&self, jobs: Vec<Job>) -> Ran {
         let (mut pushes, mut settles, mut mixed) = (Vec::new(), Vec::new(), Vec::new());
         let mut claims = Vec::new();
+        let since = Instant::now();
         for job in jobs {
             match job {
                 Job::Claim(job, answer) => claims.push((job, answer)),
-                Job::Push(..) => pushes.push(job),
-                Job::Transaction(..) => mixed.push(job),
-                Job::Settle { .. } | Job::Extend { .. } | Job::Release { .. } => settles.push(job),
+                Job::Push(..) => pushes.push(Aside { job, since }),
+                Job::Transaction(..) => mixed.push(Aside { job, since }),
+                Job::Settle { .. } | Job::Extend { .. } | Job::Release { .. } => {
+                    settles.push(Aside { job, since });
+                }
             }
         }
         // Large futures: whoever calls this should not have to carry four of them about.
-        let (mut wakes, settled, transacted, claimed) = tokio::join!(
-            Box::pin(self.work(pushes)),
-            Box::pin(self.work(settles)),
-            Box::pin(self.work(mixed)),
+        let (mut ran, settled, transacted, claimed) = tokio::join!(
+            Box::pin(self.work(pushes, PATIENCE)),
+            Box::pin(self.work(settles, PATIENCE)),
+            Box::pin(self.work(mixed, PATIENCE)),
             Box::pin(self.claims(claims))
         );
-        wakes.extend(settled);
-        wakes.extend(transacted);
-        wakes.extend(claimed);
-        wakes
+        ran.add(settled);
+        ran.add(transacted);
+        ran.add(claimed);
+        ran
     }
 
     /// The database's time.
@@ -144,14 +165,5 @@ impl PostgresQueues {
 
 /// Answers a job that could not be done.
 fn refuse(job: Job, error: &StoreError) {
-    let error = || WorkError::Store(error.clone());
-    // Nobody may be waiting for it any more.
-    let _ = match job {
-        Job::Push(_, answer) => answer.send(Err(error())).is_ok(),
-        Job::Claim(_, answer) => answer.send(Err(error())).is_ok(),
-        Job::Settle { answer, .. } => answer.send(Err(error())).is_ok(),
-        Job::Transaction(_, answer) => answer.send(Err(error())).is_ok(),
-        Job::Extend { answer, .. } => answer.send(Err(error())).is_ok(),
-        Job::Release { answer, .. } => answer.send(Err(error())).is_ok(),
-    };
+    job.refuse(WorkError::Store(error.clone()));
 }

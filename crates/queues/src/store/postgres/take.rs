@@ -6,6 +6,7 @@ use super::desk::LaneKey;
 use super::levels;
 use super::limits::{self, Bound, GrantColumns};
 use super::link::{Call, Fail, Link};
+use super::marks::Spot;
 use super::names::queue_columns;
 use super::pick::{Crowd, Found, Locked, Open, Pick, State};
 use super::rows::{LaneColumns, lane_columns, micros, runs, time, unsigned};
@@ -309,6 +310,11 @@ impl Shared {
             };
             locked.states.insert((row.get(0), row.get(1)), state);
         }
+        if !self.marks.is_empty() {
+            let met = locked.opens.keys().copied().map(Spot::Claim);
+            let met: Vec<Spot> = met.chain(groups.iter().copied().map(Spot::Grants)).collect();
+            self.marks.remove(&met);
+        }
         let auto: BTreeSet<i64> = wants
             .iter()
             .filter(|want| want.job.auto_ack)
@@ -394,7 +400,7 @@ impl Shared {
         let slot = self.slot();
         let grants = GrantColumns::of(&locked.allowances, now);
         let notice = notice(&vain.queues());
-        let mut calls = Vec::new();
+        let mut calls = vec![Call::Unhurried];
         if !lanes.is_empty() {
             calls.push(Call::Query(LANES, lanes.values()));
         }

@@ -17,19 +17,21 @@ use super::frontier::Which;
 use super::jobs::{Done, Needs, answer, messages, place_of};
 use super::later::Apart;
 use super::link::{Call, Fail, Link};
+use super::marks::{self, PATIENCE, Spot, WAITS_MAX, spots};
 use super::names::{self, Place, queue_columns};
 use super::rows::{Held, LANE_COLUMNS, Uid, lane_columns, runs, time, unsigned};
 use super::takes::Rows;
 use super::write;
 use super::{PostgresQueues, Shared};
 use crate::ids::PartitionId;
-use crate::store::{Job, Wake};
+use crate::store::{Aside, Job, Ran, Wake};
 use skep_policy::{SeededChance, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// Lanes of partitions, of settlements and of leases.
 macro_rules! wanted {
     () => {
         "WITH wanted AS (
@@ -42,6 +44,7 @@ macro_rules! wanted {
              SELECT l.partition, l.grp FROM skep_queue_lanes l WHERE l.lease = ANY($4))"
     };
 }
+pub(super) use wanted;
 
 const LOCK_QUEUES: &str = "SELECT 1 FROM skep_queues WHERE id = ANY($1) ORDER BY id FOR UPDATE";
 pub(super) const LOCK_PARTITIONS: &str =
@@ -106,41 +109,66 @@ pub(super) const ROOMS: &str = "
         WHERE queue = w.queue) c";
 
 impl PostgresQueues {
-    /// Runs jobs that are no claims, together, and answers them.
-    pub(super) async fn work(&self, jobs: Vec<Job>) -> Vec<Wake> {
-        if jobs.is_empty() {
-            return Vec::new();
-        }
+    /// Runs jobs that are no claims, together, and answers them. Those that meet what somebody has
+    /// locked for longer than `patience` are put aside.
+    pub(super) async fn work(&self, jobs: Vec<Aside>, patience: Duration) -> Ran {
         let shared = &*self.shared;
-        let mut tries = 0;
+        let (mut jobs, mut aside) = match patience {
+            PATIENCE => shared.marks.part(&shared.names, jobs),
+            // Whoever waits longer knows what for.
+            _ => (jobs, Vec::new()),
+        };
+        let (mut tries, mut waits) = (0, 0);
         let done = loop {
-            let mut link = match shared.links.link().await {
+            if jobs.is_empty() {
+                return Ran { wakes: Vec::new(), aside };
+            }
+            let longer = patience.max(marks::patience(waits));
+            let mut link = match shared.links.link_within(longer).await {
                 Ok(link) => link,
                 Err(error) => break Err(error),
             };
-            let once = shared.links.postgres.limit(shared.work_once(&mut link, &jobs)).await;
+            let all: Vec<&Job> = jobs.iter().map(|one| &one.job).collect();
+            let once = shared.links.postgres.limit(shared.work_once(&mut link, &all)).await;
+            let locked = matches!(once, Err(Fail::Locked(_)));
             match shared.links.end(link, once, &mut tries).await {
                 Ok(Some(done)) => break Ok(done),
                 Ok(None) => {}
+                Err(_) if locked => {
+                    if let Err(error) = shared.look_aside(&jobs).await {
+                        break Err(error);
+                    }
+                    let (free, mut stuck) = shared.marks.part(&shared.names, jobs);
+                    waits = if stuck.is_empty() { waits + 1 } else { 0 };
+                    aside.append(&mut stuck);
+                    jobs = free;
+                    // A long line; or something that nobody thought of, so nobody knows whose it
+                    // is.
+                    if waits >= WAITS_MAX || patience != PATIENCE {
+                        aside.append(&mut jobs);
+                    }
+                }
                 Err(error) => break Err(error),
             }
         };
-        match done {
+        let wakes = match done {
             Ok((done, mut wakes)) => {
-                for (job, done) in jobs.into_iter().zip(done) {
-                    answer(job, done);
+                shared.met_free(&jobs);
+                for (one, done) in jobs.into_iter().zip(done) {
+                    answer(one.job, done);
                 }
                 wakes.extend(self.run_errands().await);
                 wakes
             }
             Err(error) => {
                 shared.forget_prints(&jobs);
-                for job in jobs {
-                    super::refuse(job, &error);
+                for one in jobs {
+                    super::refuse(one.job, &error);
                 }
                 Vec::new()
             }
-        }
+        };
+        Ran { wakes, aside }
     }
 }
 
@@ -148,9 +176,9 @@ impl Shared {
     async fn work_once(
         &self,
         link: &mut Link,
-        jobs: &[Job],
+        jobs: &[&Job],
     ) -> Result<(Vec<Done>, Vec<Wake>), Fail> {
-        let needs = Needs::of(jobs);
+        let needs = Needs::of(jobs.iter().copied());
         let mut desk = self.read(link, &needs).await?;
         if self.make_missing_lanes(link, &needs, &desk).await? {
             return Err(Fail::Stale);
@@ -324,10 +352,18 @@ impl Shared {
         Ok(())
     }
 
+    /// What these jobs are about was not locked.
+    fn met_free(&self, jobs: &[Aside]) {
+        if !self.marks.is_empty() {
+            let met: Vec<Spot> = jobs.iter().flat_map(|one| spots(&self.names, &one.job)).collect();
+            self.marks.remove(&met);
+        }
+    }
+
     /// Forgets the transaction ids of partitions that a batch may or may not have pushed to.
-    fn forget_prints(&self, jobs: &[Job]) {
+    fn forget_prints(&self, jobs: &[Aside]) {
         let mut prints = self.prints();
-        for message in jobs.iter().flat_map(messages) {
+        for message in jobs.iter().flat_map(|one| messages(&one.job)) {
             if let Some((_, id)) = self.names.partition(&place_of(message)) {
                 prints.forget(PartitionId(id));
             }

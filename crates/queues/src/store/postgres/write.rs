@@ -203,6 +203,7 @@ pub(super) async fn write(
     let prints: Vec<&[u8]> = segments.prints.iter().map(Vec::as_slice).collect();
     let bodies: Vec<&[u8]> = segments.bodies.iter().map(|body| &**body).collect();
     let mut calls: Vec<Call<'_>> = freed.lock().into_iter().collect();
+    calls.push(Call::Unhurried);
     if !partitions.is_empty() {
         let values: Values<'_> = vec![
             &segments.partitions,

@@ -9,8 +9,11 @@
 //! Whoever is asked by another node serves the request, whatever it thinks of the others: so no
 //! request goes further than one hop.
 
+mod early;
 mod pop;
 mod write;
+
+pub use early::Early;
 
 use super::guard::{peer, proof};
 use super::problem::{self, Problem};
@@ -41,18 +44,26 @@ const AT_WORK_RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupted;
 
+/// In a request of which it is decided that it is served here.
+#[derive(Clone, Copy, Debug)]
+struct Stays;
+
 /// Serves a request, or has it served by the node where it is cheapest.
 pub async fn relay(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let Some(cluster) = shared.cluster.get() else { return next.run(request).await };
     let route = request.extensions().get::<MatchedPath>();
-    let Some(kind) = route.and_then(|route| Kind::of(route.as_str())) else {
-        return next.run(request).await;
-    };
+    let kind = route.and_then(|route| Kind::of(route.as_str()));
+    let stays = request.extensions().get::<Stays>().is_some();
+    let Some(kind) = kind.filter(|_| !stays) else { return next.run(request).await };
     if request.extensions().get::<HopInfo>().is_some() {
         return arrived(cluster, kind, request, next).await;
     }
     match kind {
-        Kind::Pop => pop::relay(&shared, cluster, request, next).await,
+        Kind::Pop => {
+            let (parts, _) = request.into_parts();
+            let run = async |parts| next.run(Request::from_parts(parts, Body::empty())).await;
+            pop::relay(&shared, cluster, parts, run).await
+        }
         Kind::Push | Kind::Settle | Kind::Transaction if cluster.forwards_writes() => {
             write::relay(cluster, kind, request, next).await
         }

@@ -3,12 +3,9 @@
 use super::{Interrupted, send};
 use crate::http::routes::POP_WAIT_MAX;
 use crate::node::Shared;
-use axum::body::Body;
-use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use skep_cluster::forward::plan::Work;
 use skep_cluster::forward::{FALLBACK, Sending};
@@ -100,32 +97,29 @@ impl<'request> Popping<'request> {
     }
 }
 
-/// A pop of a client.
+/// A pop of a client; `run` serves it here.
 pub(super) async fn relay(
     shared: &Shared,
     cluster: &Cluster,
-    request: Request,
-    next: Next,
+    parts: Parts,
+    run: impl AsyncFnOnce(Parts) -> Response,
 ) -> Response {
-    let uri = request.uri().clone();
+    let uri = parts.uri.clone();
     let (Some(popping), Some(path)) = (Popping::of(&uri), uri.path_and_query()) else {
-        return next.run(request).await;
+        return run(parts).await;
     };
     let started = Instant::now();
-    let run =
-        async |parts: Parts, _: Sending| next.run(Request::from_parts(parts, Body::empty())).await;
-    let (parts, _) = request.into_parts();
     // What is left of its wait.
     let left = || Some(popping.wait?.saturating_sub(started.elapsed()));
     let last_wait = LAST_WAIT.min(shared.settings.shutdown.drain_timeout / 2);
     if let Some(going) = cluster.place(&popping.ask()) {
         let shortened = || left().and_then(|left| Some((left, with_wait(&uri, left)?)));
-        let here = async |mut parts: Parts, none: Sending| {
+        let here = async |mut parts: Parts, _: Sending| {
             let _here = popping.waits(cluster);
             if let Some((_, path)) = shortened() {
                 parts.uri = Uri::from(path);
             }
-            run(parts, none).await
+            run(parts).await
         };
         // A node has sent it back after some of its wait: it waits on at another one, or here.
         let later = async |parts: Parts, none: Sending| {
@@ -160,7 +154,7 @@ pub(super) async fn relay(
     }
     let _here = popping.waits(cluster);
     let again = popping.wait.is_some().then(|| parts.clone());
-    let mut response = run(parts, Sending::empty()).await;
+    let mut response = run(parts).await;
     let interrupted = response.extensions_mut().remove::<Interrupted>().is_some();
     let Some(again) = again.filter(|_| interrupted) else { return response };
     // The node stops; the client waits on at another one.

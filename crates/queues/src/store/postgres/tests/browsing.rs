@@ -2,6 +2,7 @@
 
 use super::plans::{filled, plan};
 use super::*;
+use crate::store::postgres::claim::Search;
 use crate::store::postgres::take::Want;
 use crate::store::postgres::{browse, groups, partitions, remove};
 
@@ -87,7 +88,7 @@ async fn what_is_left_of_a_segment_that_was_just_claimed_is_handed_out() {
         let job = from_queue("q", "g", 100);
         let want = Want { job: &job, queue: "q".into(), partition: None };
         let mut outcomes = vec![None];
-        let ended = node.shared.find(&[want], &mut outcomes).await;
+        let ended = node.shared.find(&[want], &mut outcomes, &mut Search::default()).await;
         let cutter = QueueStore::Postgres(cutter);
         for name in [names[0], names[2]] {
             cutter.delete_message(id, name).await.expect("deletes").expect("was there");

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::store::postgres::{
-    blocked, later, levels, limits, link, names, take, takes, tidy, work, write,
+    aside, blocked, later, levels, limits, link, names, take, takes, tidy, work, write,
 };
 
 pub(super) fn plan(rig: &Rig, statement: &str, kinds: &str, values: &str) -> String {
@@ -69,6 +69,11 @@ async fn no_statement_of_a_batch_reads_a_whole_table() {
         ("runs", plan(&rig, work::RUNS, wanted.0, wanted.1)),
         ("lanes", plan(&rig, work::LOCK_LANES_OF_PARTITIONS, "bigint[]", "'{1}'")),
         ("partitions", plan(&rig, work::PARTITIONS, "bigint[], uuid[]", "'{1}', '{}'")),
+        ("locked queues", plan(&rig, aside::LOCKED_QUEUES, "bigint[]", "'{1,2}'")),
+        ("locked partitions", plan(&rig, aside::LOCKED_PARTITIONS, "bigint[]", "'{1,2}'")),
+        ("locked lanes", plan(&rig, aside::LOCKED_LANES, wanted.0, wanted.1)),
+        ("locked lane", plan(&rig, aside::LOCKED_LANE, "bigint, bigint", "1, 2")),
+        ("locked grants", plan(&rig, aside::LOCKED_GRANTS, "bigint[]", "'{1,2}'")),
         ("rooms", plan(&rig, work::ROOMS, "bigint[]", "'{1}'")),
         (
             "write",
