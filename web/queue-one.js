@@ -69,7 +69,7 @@ export function mountQueue(root, { queue, signal, params, noteParams, can }) {
     const lag = Math.max(0, ...groups.map((one) => one.lagSeconds ?? 0));
     setText(line, `${[namespace && `namespace ${namespace}`, task && `task ${task}`].filter(Boolean).join(", ")}${namespace || task ? ", " : ""}made ${dateTime(createdAt)}${info.clearedAt ? `, cleared ${dateTime(info.clearedAt)}` : ""}`);
     tiles.pending.set(count(messages.pending), lag ? `the oldest since ${lagText(lag)}` : many(groups.length, "group"));
-    tiles.pushed.set(rate(rates.pushed), "last whole minute");
+    tiles.pushed.set(rate(rates.pushed), rates.of);
     tiles.acked.set(rate(rates.acked), rates.failed ? `${rate(rates.failed)} failed` : `${rate(rates.popped)} popped`, rates.failed > 0);
     tiles.kept.set(count(messages.total), `in ${count(totals.partitions)} partitions`);
     tiles.dead.set(count(messages.deadLetter), messages.deadLetter ? "given up" : "none", messages.deadLetter > 0);

@@ -18,8 +18,14 @@ export function minutesOf(points, now = Date.now()) {
   });
 }
 
-/** The rates of the last minute that is over. */
-export const ratesOf = (points) => minutesOf(points).at(-1);
+/** The rates of the last minute that is over; of the one that goes on, where nothing is older. Which of them is in `of`. */
+export function ratesOf(points, now = Date.now()) {
+  const whole = minutesOf(points, now).at(-1);
+  const running = points.find((one) => Math.floor(new Date(one.timestamp) / MINUTE) === Math.floor(now / MINUTE));
+  if (!running || KINDS.some((kind) => whole[kind] > 0)) return { ...whole, of: "last whole minute" };
+  const seconds = Math.max(5, (now % MINUTE) / 1000);
+  return { at: now, of: "this minute so far", ...Object.fromEntries(KINDS.map((kind) => [kind, (running[kind] ?? 0) / seconds])) };
+}
 
 export function hourPlot() {
   return chart({

@@ -45,7 +45,7 @@ function mountAll(root, { signal, params, noteParams, can }) {
       busy.hidden = !queues;
       tiles.queues.set(whole(queues), `${count(partitions)} partitions, ${many(groups, "group")}`);
       tiles.pending.set(count(messages.pending), `of ${count(messages.total)} kept`);
-      tiles.pushed.set(rate(rates.pushed), "last whole minute");
+      tiles.pushed.set(rate(rates.pushed), rates.of);
       tiles.acked.set(rate(rates.acked), rates.failed ? `${rate(rates.failed)} failed` : `${rate(rates.popped)} popped`, rates.failed > 0);
       tiles.dead.set(count(messages.deadLetter), messages.deadLetter ? "given up" : "none", messages.deadLetter > 0);
       tiles.delayed.set(count(messages.delayed), "not due yet");

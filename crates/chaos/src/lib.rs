@@ -8,7 +8,13 @@
 //! [`sessions::run`] does the same to gateways with clients and workers around them, and compares
 //! what they count with what the workers know to be open.
 //!
+//! [`soak::run`] lets all of it live at once on three nodes, in whatever weather: the actors of
+//! [`world`] use every capability and check what they are told.
+//!
 //! Everything is on loopback, in a temporary folder, and ends with the process.
 
+mod common;
 pub mod polls;
 pub mod sessions;
+pub mod soak;
+pub mod world;

@@ -36,6 +36,7 @@ pub mod agent;
 pub mod bench;
 pub mod cli;
 pub mod cluster;
+pub mod demo;
 pub mod fleet;
 pub mod http;
 pub mod logging;

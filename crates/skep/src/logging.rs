@@ -102,14 +102,23 @@ pub fn log() -> Option<&'static Log> {
 
 /// Starts the log of this process. `None` if it was started before; then that one goes on.
 pub fn start(settings: &LogSettings) -> Option<LogEnd> {
+    let coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    start_in(settings, std::io::stderr(), coloured)
+}
+
+/// The same with the lines elsewhere than on standard error.
+pub fn start_in(
+    settings: &LogSettings,
+    out: impl std::io::Write + Send + 'static,
+    coloured: bool,
+) -> Option<LogEnd> {
     let (writer, end) = NonBlockingBuilder::default()
         .buffered_lines_limit(WAITING_MAX)
         .lossy(true)
         .thread_name("skep-log")
-        .finish(std::io::stderr());
+        .finish(out);
     let dropped = writer.error_counter();
     let (filter, handle) = reload::Layer::new(settings.level.filter());
-    let coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let text = (settings.format == LogFormat::Text)
         .then(|| fmt::layer().with_writer(writer.clone()).with_ansi(coloured).with_target(false));
     let json = (settings.format == LogFormat::Json)

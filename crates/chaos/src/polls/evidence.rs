@@ -26,6 +26,11 @@ impl Stopwatch {
         since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
+    /// A time that was taken elsewhere.
+    pub fn at(&self, moment: Instant) -> Micros {
+        micros(moment.saturating_duration_since(self.origin))
+    }
+
     /// The time now.
     pub fn now(&self) -> Micros {
         micros(self.origin.elapsed())

@@ -1,13 +1,13 @@
 //! Chaos against polls: no endpoint is ever polled by two nodes at once, none is forgotten.
 
-mod check;
+pub(crate) mod check;
 mod cluster;
-mod evidence;
+pub(crate) mod evidence;
 mod fault;
 mod run;
 mod sink;
 mod strike;
-mod target;
+pub(crate) mod target;
 
 pub use evidence::Struck;
 pub use fault::{Fault, Step};

@@ -4,10 +4,11 @@ use super::cluster::{Cluster, INTERVAL, TIMING};
 use super::evidence::{Micros, Poll, Struck, micros};
 use super::fault::{self, Fault, Step};
 use super::sink::Sink;
-use super::strike::{Notes, lock, panic_text, strike, wake};
+use super::strike::{Notes, strike, wake};
 use super::{Options, Outcome, Plan, check};
+use crate::common::{check_programs, lock, panic_text};
 use serde::Serialize;
-use skep_testkit::{Folder, pause, programs};
+use skep_testkit::{Folder, pause};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -37,17 +38,7 @@ const FAILURES_MAX: usize = 50;
 /// # Errors
 /// If it cannot begin, for want of a program for example.
 pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Outcome, String> {
-    // PostgreSQL refuses to run as root, and setpriv makes it somebody else.
-    let needed = ["redis-server", "initdb", "psql", "setpriv"];
-    let needed = if rustix::process::geteuid().is_root() { &needed[..] } else { &needed[..3] };
-    if let Some(program) = needed.iter().find(|program| programs::find(program).is_none()) {
-        let needed = programs::NEEDED.iter().find(|needed| needed.program == *program);
-        let package = needed.map_or(*program, |needed| needed.apt);
-        return Err(format!(
-            "{program} is not installed, and chaos needs servers of its own; install the package \
-             {package} (its name on Debian and Ubuntu)"
-        ));
-    }
+    check_programs("chaos")?;
     let folder = Folder::new("chaos");
     let steps = match &options.plan {
         Plan::Faults(count) => fault::plan(options.seed, *count, options.nodes, &TIMING),

@@ -3,9 +3,10 @@
 use super::cluster::{Cluster, Member};
 use super::evidence::{Killed, Micros, Paused};
 use super::fault::Fault;
+use crate::common::{lock, panic_text};
 use rustix::process::Signal;
 use skep_testkit::{Redis, pause};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// How long a node that was asked to end may take: its drain, and what the servers that it hands
@@ -43,13 +44,6 @@ pub fn strike(cluster: &Cluster, faults: &[Fault], notes: &Mutex<Notes>) {
         };
         lock(notes).failures.push(format!("{fault}: {text}"));
     }
-}
-
-/// What a panic said.
-pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    text.unwrap_or_else(|| "a panic".to_owned())
 }
 
 fn apply(cluster: &Cluster, fault: &Fault, notes: &Mutex<Notes>) -> Result<(), String> {
@@ -148,11 +142,6 @@ fn stop(member: &Member) -> Result<(), String> {
         Some(ended) => Err(format!("{} ended with code {}", member.name, ended.code)),
         None => Err(format!("{} did not end within {END_MAX:?}", member.name)),
     }
-}
-
-/// Locks what somebody may have broken off with: the value is as good as it was.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets Redis go on if a fault that broke off left it stopped.

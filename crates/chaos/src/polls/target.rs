@@ -1,19 +1,38 @@
 //! A web server that is polled, and writes down by whom and when.
 
-use super::evidence::{Poll, Stopwatch, Token};
+use super::evidence::{Micros, Poll, Stopwatch, Token, micros};
 use skep_policy::{Chance, SeededChance};
+use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 /// The longest time that an answer takes, so that polls at once would be seen.
-const ANSWER_MAX_MS: u64 = 400;
+const ANSWER_MAX: Duration = Duration::from_millis(400);
 
 /// More than a poll's head.
 const HEAD_MAX: usize = 16 * 1024;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const UNWELL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 6\r\n\r\nunwell";
+
+/// How what is polled behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Manners {
+    /// The longest time that an answer takes.
+    pub answer_max: Duration,
+    /// One poll in so many is the first of a bad spell; 0 is none.
+    pub unwell_in: u64,
+    /// How long such a spell lasts.
+    pub unwell_for: Duration,
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Manners { answer_max: ANSWER_MAX, unwell_in: 0, unwell_for: Duration::ZERO }
+    }
+}
 
 /// The server. It ends with this value.
 pub struct Target {
@@ -24,11 +43,17 @@ pub struct Target {
 
 struct Shared {
     stopwatch: Stopwatch,
+    manners: Manners,
     log: Mutex<Log>,
 }
 
 struct Log {
-    polls: Vec<Poll>,
+    /// By the number that each has.
+    polls: BTreeMap<u64, Poll>,
+    begun: u64,
+    /// Until when an endpoint has a bad spell.
+    unwell: HashMap<String, Micros>,
+    unwell_answers: u64,
     /// Requests that did not say who they came from.
     strange: usize,
     chance: SeededChance,
@@ -37,18 +62,33 @@ struct Log {
 impl Target {
     /// Starts to listen on a free port.
     pub fn start(stopwatch: Stopwatch, seed: u64) -> Result<Self, String> {
+        Target::start_with(stopwatch, seed, Manners::default())
+    }
+
+    /// The same with other manners.
+    pub fn start_with(stopwatch: Stopwatch, seed: u64, manners: Manners) -> Result<Self, String> {
         let text = |error: std::io::Error| format!("the target cannot be started: {error}");
-        let log = Log { polls: Vec::new(), strange: 0, chance: SeededChance::new(seed) };
-        let shared = Arc::new(Shared { stopwatch, log: Mutex::new(log) });
+        let log = Log {
+            polls: BTreeMap::new(),
+            begun: 0,
+            unwell: HashMap::new(),
+            unwell_answers: 0,
+            strange: 0,
+            chance: SeededChance::new(seed),
+        };
+        let shared = Arc::new(Shared { stopwatch, manners, log: Mutex::new(log) });
         // One thread for everything: what arrives first is written down first, also that a
         // connection was closed before another node's request came.
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).map_err(text)?;
+        // Bound by hand: whoever starts it may be in a runtime of its own.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(text)?;
+        listener.set_nonblocking(true).map_err(text)?;
         let port = listener.local_addr().map_err(text)?.port();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let kept = shared.clone();
         let serve = async move {
+            let Ok(listener) = TcpListener::from_std(listener) else { return };
             tokio::select! {
                 () = accept(listener, kept) => {}
                 _ = ended => {}
@@ -63,9 +103,20 @@ impl Target {
         format!("http://127.0.0.1:{}/{endpoint}", self.port)
     }
 
-    /// Every poll so far.
+    /// Every poll so far, without those that were forgotten.
     pub fn polls(&self) -> Vec<Poll> {
-        self.shared.lock().polls.clone()
+        self.shared.lock().polls.values().cloned().collect()
+    }
+
+    /// How many polls began, forgotten ones too, and how many of them met a bad spell.
+    pub fn counts(&self) -> (u64, u64) {
+        let log = self.shared.lock();
+        (log.begun, log.unwell_answers)
+    }
+
+    /// Forgets polls that nobody has to know any more.
+    pub fn forget(&self, mut may_go: impl FnMut(&Poll) -> bool) {
+        self.shared.lock().polls.retain(|_, poll| !may_go(poll));
     }
 
     /// How many requests came from nobody known.
@@ -87,11 +138,11 @@ impl Shared {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a poll down; its place in the log, and how long it is to take.
-    fn begin(&self, head: &str) -> (Option<usize>, Duration) {
+    /// Writes a poll down; its place in the log, how long it is to take and the answer.
+    fn begin(&self, head: &str) -> (Option<u64>, Duration, &'static [u8]) {
         let began = self.stopwatch.now();
         let mut log = self.lock();
-        let wait = Duration::from_micros(log.chance.up_to(ANSWER_MAX_MS * 1_000));
+        let wait = Duration::from_micros(log.chance.up_to(micros(self.manners.answer_max)));
         let header = |wanted: &str| {
             let mut headers = head.lines().filter_map(|line| line.split_once(':'));
             let found = headers.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
@@ -101,16 +152,32 @@ impl Shared {
         let who = (header("x-skep-endpoint"), header("x-skep-node"), token);
         let (Some(endpoint), Some(instance), Some(token)) = who else {
             log.strange += 1;
-            return (None, wait);
+            return (None, wait, ANSWER);
         };
-        log.polls.push(Poll { endpoint, instance, token, began, ended: None, answered: false });
-        (Some(log.polls.len() - 1), wait)
+        let answer = self.answer(&mut log, &endpoint, began);
+        let place = log.begun;
+        log.begun += 1;
+        let poll = Poll { endpoint, instance, token, began, ended: None, answered: false };
+        log.polls.insert(place, poll);
+        (Some(place), wait, answer)
     }
 
-    fn end(&self, place: Option<usize>, answered: bool) {
+    fn answer(&self, log: &mut Log, endpoint: &str, now: Micros) -> &'static [u8] {
+        let Manners { unwell_in, unwell_for, .. } = self.manners;
+        if unwell_in > 0 && log.chance.up_to(unwell_in - 1) == 0 {
+            log.unwell.insert(endpoint.to_owned(), now + micros(unwell_for));
+        }
+        if log.unwell.get(endpoint).is_none_or(|until| *until < now) {
+            return ANSWER;
+        }
+        log.unwell_answers += 1;
+        UNWELL
+    }
+
+    fn end(&self, place: Option<u64>, answered: bool) {
         let ended = Some(self.stopwatch.now());
         let mut log = self.lock();
-        if let Some(poll) = place.and_then(|place| log.polls.get_mut(place)) {
+        if let Some(poll) = place.and_then(|place| log.polls.get_mut(&place)) {
             (poll.ended, poll.answered) = (ended, answered);
         }
     }
@@ -138,7 +205,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let mut kept = Vec::new();
     loop {
         let Some(head) = read_head(&stream, &mut kept).await else { return };
-        let (place, wait) = shared.begin(&head);
+        let (place, wait, answer) = shared.begin(&head);
         let gone = tokio::select! {
             // What arrived before the time was over counts, even if both are seen together.
             biased;
@@ -147,7 +214,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
         };
         // Before the answer leaves: whoever has it may let another begin.
         shared.end(place, !gone);
-        if gone || write_all(&stream, ANSWER).await.is_none() {
+        if gone || write_all(&stream, answer).await.is_none() {
             return;
         }
     }

@@ -1,7 +1,6 @@
 //! Clients that open and close sessions all the time.
 
-use super::cluster::KIND;
-use super::roster::Roster;
+use super::roster::{KIND, Roster};
 use skep_policy::{Chance, SeededChance};
 use skep_testkit::WebSocket;
 use std::sync::Arc;
@@ -9,10 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How many at once: fewer than there are slots, so that nobody has to wait for long.
-const CLIENTS: usize = 12;
-/// The longest time that a session is kept.
-pub const KEPT_MAX: Duration = Duration::from_millis(400);
 /// Before another attempt after one that failed.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -36,7 +31,7 @@ impl Clients {
             let chance = SeededChance::new(seed.wrapping_add(number));
             thread::spawn(move || Client { roster, counts, chance }.work())
         };
-        let threads = (1..=CLIENTS as u64).map(client).collect();
+        let threads = (1..=roster.manners.clients as u64).map(client).collect();
         Clients { counts, threads }
     }
 
@@ -80,12 +75,16 @@ impl Client {
 
     fn session(&mut self, gateway: &str) -> Result<(), String> {
         let path = format!("/?kind={KIND}");
-        let mut session = WebSocket::try_connect(gateway, &path, &[]).map_err(|e| e.to_string())?;
+        let mut session = {
+            let headers = self.roster.headers();
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
+            WebSocket::try_connect(gateway, &path, &headers).map_err(|e| e.to_string())?
+        };
         if session.status() != 101 {
             return Err(session.refusal().to_string());
         }
         let hello = session.echoes("hello");
-        let longest = u64::try_from(KEPT_MAX.as_millis()).unwrap_or(u64::MAX);
+        let longest = u64::try_from(self.roster.manners.kept_max.as_millis()).unwrap_or(u64::MAX);
         self.roster.rest(Duration::from_millis(self.chance.up_to(longest)));
         self.roster.may_move();
         // One that was cut in between has been missed by nobody until now.

@@ -2,11 +2,12 @@
 
 use super::clients::Clients;
 use super::fault::Fault;
-use super::roster::{Address, Roster, lock};
+use super::roster::{Address, Manners, Roster};
+use super::table;
 use super::worker::Worker;
+use crate::common::lock;
 use rustix::process::Signal;
-use serde_json::Value;
-use skep_testkit::{Folder, Node, Postgres, Redis, http, pause};
+use skep_testkit::{Folder, Node, Postgres, Redis, pause};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,14 +15,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What clients ask for.
-pub const KIND: &str = "echo";
-/// Sessions at once on a worker.
-pub const SLOTS: usize = 4;
 /// After this time of silence a gateway is thought dead.
 pub const TTL: Duration = Duration::from_secs(1);
 
 const WORKERS: usize = 5;
+/// The longest time that a session is kept.
+pub const KEPT_MAX: Duration = Duration::from_millis(400);
+/// Restarts are counted under faults that make the table forget them.
+const MANNERS: Manners = Manners {
+    clients: 12,
+    kept_max: KEPT_MAX,
+    restart_takes: Duration::ZERO,
+    budget: None,
+    key: None,
+};
 
 const SETTINGS: [&str; 9] = [
     "sessions.gateway_ttl=1s",
@@ -64,7 +71,7 @@ impl Cluster {
             database: format!("postgres://skep@127.0.0.1:{}/postgres", postgres.port()),
             redis: redis.url(),
         };
-        let roster = Arc::new(Roster::new());
+        let roster = Arc::new(Roster::new(MANNERS));
         let nodes = (0..gateways).map(|number| Mutex::new(home.spawn(number, &roster))).collect();
         let worker = |number| Worker::start(format!("worker-{number}"), roster.clone());
         let workers = (0..WORKERS).map(worker).collect();
@@ -123,21 +130,12 @@ impl Cluster {
 
     /// Sessions that the table counts, by worker; nothing while it does not answer.
     pub fn counted(&self, turn: usize) -> Option<BTreeMap<String, usize>> {
-        let node = self.roster.present(turn)?;
-        let workers = ask(&format!("{}/api/v1/sessions/workers", node.api))?;
-        let count = |worker: &Value| {
-            let name = worker["name"].as_str()?.to_owned();
-            let both = worker["active"].as_u64()? + worker["leaving"].as_u64()?;
-            Some((name, usize::try_from(both).ok()?))
-        };
-        workers["workers"].as_array()?.iter().map(count).collect()
+        table::counted(&self.roster, turn)
     }
 
     /// Sessions on record, waiting ones too.
     pub fn on_record(&self) -> Option<usize> {
-        let node = self.roster.present(0)?;
-        let sessions = ask(&format!("{}/api/v1/sessions", node.api))?;
-        sessions["sessions"].as_array().map(Vec::len)
+        table::on_record(&self.roster, 0)
     }
 
     /// How often workers were restarted as ordered.
@@ -198,9 +196,4 @@ impl Home {
         roster.set(number, Address { api, gateway, away: false });
         node
     }
-}
-
-fn ask(url: &str) -> Option<Value> {
-    let answer = http::get(url).ok().filter(|answer| answer.status == 200)?;
-    serde_json::from_str(&answer.body).ok()
 }

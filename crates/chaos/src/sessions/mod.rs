@@ -1,11 +1,12 @@
 //! Chaos against sessions: what the table counts is what is really open, whoever dies.
 
-mod clients;
+pub(crate) mod clients;
 mod cluster;
 mod fault;
-mod roster;
+pub(crate) mod roster;
 mod run;
-mod worker;
+pub(crate) mod table;
+pub(crate) mod worker;
 
 pub use run::run;
 

@@ -1,17 +1,41 @@
 //! Where everybody is now, and what went wrong, for threads that all look at it.
 
+use crate::common::lock;
 use skep_testkit::pause;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Troubles that are kept; of more only the first are of use.
 const TROUBLES_MAX: usize = 50;
 /// How long somebody rests who finds nobody there.
 const REST: Duration = Duration::from_millis(20);
+/// So long after the table has forgotten who may restart, an order from before may still be heard.
+const ORDERS_LATE: Duration = Duration::from_secs(10);
+
+/// What clients ask for.
+pub const KIND: &str = "echo";
+/// Sessions at once on a worker.
+pub const SLOTS: usize = 4;
+
+/// How clients and workers behave.
+#[derive(Clone, Debug)]
+pub struct Manners {
+    /// Clients at once: fewer than there are slots, so that nobody has to wait for long.
+    pub clients: usize,
+    /// The longest time that a session is kept.
+    pub kept_max: Duration,
+    /// How long a worker is away when it restarts.
+    pub restart_takes: Duration,
+    /// How many may restart at once, if that is to be checked.
+    pub budget: Option<usize>,
+    /// What nodes want to see.
+    pub key: Option<String>,
+}
 
 /// What clients, workers and checks share.
 pub struct Roster {
+    pub manners: Manners,
     nodes: Mutex<Vec<Address>>,
     troubles: Mutex<Vec<String>>,
     /// Even in good weather, odd from a fault on until everything is well again.
@@ -19,6 +43,10 @@ pub struct Roster {
     /// How often gateways were cut off for longer than their lease, so that their slots may have
     /// been given away and workers sent away with their sessions.
     pub cut_offs: AtomicU64,
+    /// Workers that were told to restart and are not back.
+    restarting: AtomicUsize,
+    /// When the table forgot everything, the last time.
+    forgotten: Mutex<Option<Instant>>,
     /// Whether clients may open and close sessions.
     pub moving: AtomicBool,
     /// Whether clients are to go.
@@ -39,12 +67,15 @@ pub struct Address {
 }
 
 impl Roster {
-    pub fn new() -> Self {
+    pub fn new(manners: Manners) -> Self {
         Roster {
+            manners,
             nodes: Mutex::default(),
             troubles: Mutex::default(),
             weather: AtomicU64::new(1),
             cut_offs: AtomicU64::new(0),
+            restarting: AtomicUsize::new(0),
+            forgotten: Mutex::default(),
             moving: AtomicBool::new(true),
             closing: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -73,14 +104,19 @@ impl Roster {
         nodes.get(turn % nodes.len().max(1)).cloned().unwrap_or_default()
     }
 
+    /// A node that can be asked now, if there is one.
+    pub fn any(&self, turn: usize) -> Option<Address> {
+        let nodes = lock(&self.nodes);
+        let count = nodes.len().max(1);
+        let mut in_turn = (0..count).filter_map(|step| nodes.get((turn + step) % count));
+        in_turn.find(|node| !node.away).cloned()
+    }
+
     /// A node that can be asked; waits until there is one, or everything is over.
     pub fn present(&self, turn: usize) -> Option<Address> {
         while !self.over.load(Ordering::SeqCst) {
-            let nodes = lock(&self.nodes).clone();
-            let count = nodes.len().max(1);
-            let in_turn = (0..count).filter_map(|step| nodes.get((turn + step) % count));
-            if let Some(found) = in_turn.into_iter().find(|node| !node.away) {
-                return Some(found.clone());
+            if let Some(found) = self.any(turn) {
+                return Some(found);
             }
             pause(REST);
         }
@@ -122,6 +158,32 @@ impl Roster {
         }
     }
 
+    /// The header with the key, if nodes want one.
+    pub fn headers(&self) -> Vec<(&'static str, String)> {
+        let key = self.manners.key.iter();
+        key.map(|key| ("authorization", format!("Bearer {key}"))).collect()
+    }
+
+    /// The table forgets everything about now.
+    pub fn forget(&self) {
+        *lock(&self.forgotten) = Some(Instant::now());
+    }
+
+    /// A worker was told to restart.
+    pub fn goes(&self, name: &str) {
+        let out = self.restarting.fetch_add(1, Ordering::SeqCst) + 1;
+        let forgotten = lock(&self.forgotten).is_some_and(|at| at.elapsed() < ORDERS_LATE);
+        if let Some(budget) = self.manners.budget.filter(|budget| out > *budget && !forgotten) {
+            let text = format!("{name} was told to restart while {} were out", out - 1);
+            self.trouble(format!("{text}, and no more than {budget} may be at once"));
+        }
+    }
+
+    /// It is back, before anybody has heard of that.
+    pub fn comes(&self) {
+        self.restarting.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Something that should never be.
     pub fn trouble(&self, text: String) {
         let mut troubles = lock(&self.troubles);
@@ -133,9 +195,4 @@ impl Roster {
     pub fn troubles(&self) -> Vec<String> {
         lock(&self.troubles).clone()
     }
-}
-
-/// Locks what somebody may have broken off with: the value is as good as it was.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,11 @@
 //! A run from the start of the servers to the verdict.
 
-use super::clients::KEPT_MAX;
-use super::cluster::{Cluster, SLOTS, TTL};
+use super::cluster::{Cluster, KEPT_MAX, TTL};
 use super::fault::{self, Fault};
+use super::roster::SLOTS;
 use super::{Options, Outcome};
-use skep_testkit::{Folder, pause, programs};
-use std::any::Any;
+use crate::common::{check_programs, panic_text};
+use skep_testkit::{Folder, pause};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ const REST: Duration = Duration::from_millis(10);
 /// # Errors
 /// If it cannot begin, for want of a program for example.
 pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Outcome, String> {
-    check_programs()?;
+    check_programs("chaos")?;
     let begun = Instant::now();
     let folder = Folder::new("chaos-sessions");
     let start = || Cluster::start(&options.skep, &folder, options.gateways, options.seed);
@@ -192,26 +192,4 @@ impl Run {
         ];
         outcome.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
     }
-}
-
-/// What must be installed. PostgreSQL refuses to run as root, and setpriv makes it somebody else.
-fn check_programs() -> Result<(), String> {
-    let needed = ["redis-server", "initdb", "psql", "setpriv"];
-    let needed = if rustix::process::geteuid().is_root() { &needed[..] } else { &needed[..3] };
-    let Some(program) = needed.iter().find(|program| programs::find(program).is_none()) else {
-        return Ok(());
-    };
-    let found = programs::NEEDED.iter().find(|needed| needed.program == *program);
-    let package = found.map_or(*program, |needed| needed.apt);
-    Err(format!(
-        "{program} is not installed, and chaos needs servers of its own; install the package \
-         {package} (its name on Debian and Ubuntu)"
-    ))
-}
-
-/// What a panic said.
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    text.unwrap_or_else(|| "a panic".to_owned())
 }

@@ -1,7 +1,7 @@
 //! A worker that echoes, and the one beside it who speaks for it to the nodes.
 
-use super::cluster::{KIND, SLOTS};
-use super::roster::{Roster, lock};
+use super::roster::{KIND, Roster, SLOTS};
+use crate::common::lock;
 use serde_json::{Value, json};
 use skep_testkit::{EchoWorker, http, pause};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -154,6 +154,7 @@ impl<'a> Speaker<'a> {
         }
         let (open, most) = (open(), lock(&self.shared.program).most());
         let (name, said) = (self.name, std::mem::take(&mut self.said));
+        self.shared.roster.goes(name);
         let cut_offs = self.shared.roster.cut_offs.load(Ordering::SeqCst);
         let excused = cut_offs != std::mem::replace(&mut self.cut_offs, cut_offs);
         if open > 0 && !excused {
@@ -163,7 +164,11 @@ impl<'a> Speaker<'a> {
         if most > SLOTS && !excused {
             self.shared.crowded.fetch_add(1, Ordering::SeqCst);
         }
+        // Gone first: whoever is sent to it meanwhile is refused.
+        lock(&self.shared.program).die();
+        pause(self.shared.roster.manners.restart_takes);
         *lock(&self.shared.program) = EchoWorker::start();
+        self.shared.roster.comes();
         self.shared.restarts.fetch_add(1, Ordering::SeqCst);
         self.start += 1;
         (self.incarnation, self.lifetime) = (None, 0);
@@ -171,7 +176,9 @@ impl<'a> Speaker<'a> {
 
     /// The answer, if it is of use. A node that does not know the worker makes it register again.
     fn post(&mut self, url: &str, body: &Value) -> Option<Value> {
-        let answer = http::send("POST", url, &[], Some(&body.to_string())).ok()?;
+        let headers = self.shared.roster.headers();
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
+        let answer = http::send("POST", url, &headers, Some(&body.to_string())).ok()?;
         match answer.status {
             200 => serde_json::from_str(&answer.body).ok(),
             404 => {

@@ -14,6 +14,7 @@ mod client;
 mod cluster;
 mod completions;
 mod config;
+mod demo;
 mod dlq;
 mod doctor;
 mod entities;
@@ -44,6 +45,7 @@ mod sessions;
 mod settings_args;
 mod signals;
 mod sim;
+mod soak;
 mod status;
 mod traces;
 mod watch;
@@ -104,6 +106,8 @@ impl Common {
 pub enum Verb {
     /// Run a node
     Serve(serve::ServeArgs),
+    /// See it move: three nodes, a fleet's life around them, and things that happen
+    Demo(demo::DemoArgs),
     /// Ask a node how it is doing
     Status(status::StatusArgs),
     /// Find out what would keep a node from working here, and what to do about it
@@ -194,6 +198,8 @@ pub enum Verb {
     /// Break real nodes and servers, and check what comes of it
     #[command(subcommand)]
     Chaos(chaos::ChaosVerb),
+    /// Run everything at once under faults for a long time, and check that every promise holds
+    Soak(Box<soak::SoakArgs>),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -211,6 +217,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let output = cli.common.output();
     let outcome = match cli.verb {
         Verb::Serve(arguments) => serve::run(&arguments),
+        Verb::Demo(arguments) => demo::run(&arguments, output),
         Verb::Status(arguments) => status::run(&arguments, output),
         Verb::Doctor(arguments) => doctor::run(&arguments, output),
         Verb::Keys(verb) => keys::run(&verb, output),
@@ -246,6 +253,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Bench(verb) => bench::run(&verb, output),
         Verb::Sim(verb) => sim::run(&verb, output),
         Verb::Chaos(verb) => chaos::run(&verb, output),
+        Verb::Soak(arguments) => soak::run(&arguments, output),
         Verb::Completions(arguments) => completions::run(&arguments),
     };
     match outcome {

@@ -1,7 +1,7 @@
 //! This node and its cluster.
 //!
 //! ```text
-//!   embedded     one process has the database: the node is alone
+//!   embedded     one process has the database: the node is alone, or one of a demo
 //!   PostgreSQL   nodes find each other in the coordination store, and talk over UDP and HTTP
 //! ```
 
@@ -57,7 +57,9 @@ impl ClusterPlace {
     /// Takes part, if there can be others. The stores must be up to date.
     pub async fn join(&self, shared: &Arc<Shared>) -> anyhow::Result<()> {
         let settings = &shared.settings.cluster;
-        if !matches!(shared.stores.database(), Database::Postgres(_)) {
+        let has_database_alone = !matches!(shared.stores.database(), Database::Postgres(_));
+        // The nodes of a demo share it although it is embedded: they are one process.
+        if has_database_alone && !shared.settings.demo.enabled {
             return match settings.peers.0.len() {
                 0 => Ok(()),
                 peers => Err(NothingShared(peers).into()),
@@ -89,7 +91,8 @@ impl ClusterPlace {
             }
             bound => bound?,
         };
-        if let Some(queues) = shared.queues.get() {
+        // Nodes of one process share their queues, and with them who waits.
+        if let Some(queues) = shared.queues.get().filter(|_| !has_database_alone) {
             queues.on_wake(cluster.waker());
         }
         // Set once, here.

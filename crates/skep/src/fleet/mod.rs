@@ -66,6 +66,8 @@ impl Fleet {
         let common = stores.common::<Common>();
         let last_epoch = skep_polls::store::last_epoch(stores.database()).await?;
         let table = table(stores, &common, last_epoch).await?;
+        // All that can fail for a while comes first: whoever tries again finds nothing half made.
+        let sessions_table = sessions_table(stores, &common).await?;
         let mut options = settings.nodes.options(name, info);
         if !matches!(table, TableStore::Memory(_)) {
             options.epoch = last_epoch;
@@ -93,7 +95,7 @@ impl Fleet {
         );
         let sessions = Sessions::new(
             settings.sessions.options(name),
-            sessions_table(stores, &common).await?,
+            sessions_table,
             Box::new(desk::WorkerProber::new(settings.gateway.dial_timeout)),
             metrics.sessions.clone(),
         );

@@ -52,6 +52,7 @@ codes! {
     E_CROSS_SITE 403 "The request comes from another site";
     E_CSRF 403 "The page's token is missing or wrong";
     E_DEAD_LETTER_UNKNOWN 404 "There is no such dead letter of a queue";
+    E_DEMO_NONE 404 "No demo runs here";
     E_DRAINING 503 "The node is about to stop";
     E_ENCODING_UNSUPPORTED 501 "The body's encoding is not known";
     E_ENCRYPTION_KEY 503 "The node does not have the key of the queue";

@@ -44,6 +44,15 @@ impl StoreKeeper {
     }
 
     async fn prepare(&self) -> anyhow::Result<()> {
+        self.insist(Step::BringUpToDate).await?;
+        self.check_exposure()?;
+        self.insist(Step::JoinQueues).await?;
+        self.shared.cluster.join(&self.shared).await?;
+        self.insist(Step::JoinFleet).await
+    }
+
+    /// Takes a step, again and again while a store is away.
+    async fn insist(&self, step: Step) -> anyhow::Result<()> {
         let mut chance = SeededChance::new(uuid::Uuid::new_v4().as_u64_pair().1);
         let retry = self.shared.stores.retry();
         for attempt in 1.. {
@@ -52,22 +61,24 @@ impl StoreKeeper {
                 self.tell(error, wait, DecisionId::new(wall_clock(), &mut chance));
             });
             reached.await?;
-            match bring_up_to_date(&self.shared).await {
-                Ok(()) => break,
-                // It was there a moment ago, or has no room now.
-                Err(MigrateError::Store(error)) if error.is_temporary() => {
-                    let wait = backoff::wait_before_attempt(attempt, &retry, &mut chance);
-                    self.tell(&error, &wait, DecisionId::new(wall_clock(), &mut chance));
-                    tokio::time::sleep(wait.chosen).await;
-                }
-                Err(error) => return Err(error.into()),
-            }
+            let Err(error) = self.take(step).await else { break };
+            // It was there a moment ago, or has no room now.
+            let Some(passing) = passing(&error) else { return Err(error) };
+            let wait = backoff::wait_before_attempt(attempt, &retry, &mut chance);
+            self.tell(passing, &wait, DecisionId::new(wall_clock(), &mut chance));
+            tokio::time::sleep(wait.chosen).await;
         }
-        self.check_exposure()?;
-        let Shared { name, settings, stores, queues, cluster, .. } = &*self.shared;
-        queues.join(name.as_str(), settings, stores).await?;
-        cluster.join(&self.shared).await?;
-        self.join_fleet().await
+        Ok(())
+    }
+
+    async fn take(&self, step: Step) -> anyhow::Result<()> {
+        let Shared { name, settings, stores, queues, .. } = &*self.shared;
+        match step {
+            Step::BringUpToDate => bring_up_to_date(&self.shared).await?,
+            Step::JoinQueues => queues.join(name.as_str(), settings, stores).await?,
+            Step::JoinFleet => self.join_fleet().await?,
+        }
+        Ok(())
     }
 
     async fn join_fleet(&self) -> anyhow::Result<()> {
@@ -118,6 +129,24 @@ impl StoreKeeper {
     }
 }
 
+/// What is done with the stores before the node is ready. Each is whole or has done nothing, so
+/// that it can be repeated.
+#[derive(Clone, Copy)]
+enum Step {
+    BringUpToDate,
+    JoinQueues,
+    JoinFleet,
+}
+
+/// The trouble with a store that passes by itself, if the error is that.
+fn passing(error: &anyhow::Error) -> Option<&StoreError> {
+    let found = error.chain().find_map(|cause| match cause.downcast_ref::<MigrateError>() {
+        Some(MigrateError::Store(error)) => Some(error),
+        _ => cause.downcast_ref::<StoreError>(),
+    });
+    found.filter(|error| error.is_temporary())
+}
+
 /// The node would listen beyond this machine, and there is no key.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -148,4 +177,20 @@ async fn bring_up_to_date(shared: &Shared) -> Result<(), MigrateError> {
     // Set before only by an earlier round of this same loop, to the same value.
     let _ = shared.installation.set(installation);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_found_however_it_is_wrapped_and_nothing_else_is() {
+        let busy = || StoreError::Busy { store: "postgres", cause: "a lock".to_owned() };
+        assert!(passing(&busy().into()).is_some());
+        assert!(passing(&MigrateError::from(busy()).into()).is_some());
+        let wrapped = anyhow::Error::from(busy()).context("while it starts");
+        assert!(passing(&wrapped).is_some());
+        assert!(passing(&anyhow::anyhow!("something else")).is_none());
+        assert!(passing(&StoreEnded.into()).is_none());
+    }
 }

@@ -11,6 +11,7 @@ pub use services::{Cause, Failure, Services, panic_message};
 
 use crate::access::Access;
 use crate::cluster::ClusterPlace;
+use crate::demo::DemoPlace;
 use crate::fleet::{self, Fleet, FleetMetrics, NodeDesk};
 use crate::http::{Certificate, CertificateFiles, OverviewBook, Point, Traffic};
 use crate::queues::NodeQueues;
@@ -80,6 +81,8 @@ pub struct Shared {
     pub routes: Arc<NodeRoutes>,
     pub queues: NodeQueues,
     pub cluster: ClusterPlace,
+    /// What it has of the demo that it belongs to.
+    pub demo: Option<DemoPlace>,
     /// What the port is encrypted with, if it is.
     pub certificate: Option<Arc<Certificate>>,
     /// The last second of the port's life.
@@ -211,6 +214,7 @@ impl Node {
                 (&queues, &cluster),
             ),
             cluster,
+            demo: settings.demo.enabled.then(DemoPlace::new),
             fleet: OnceLock::new(),
             fleet_metrics,
             work,
@@ -262,6 +266,18 @@ impl Node {
     /// Asks the node to finish what it has and stop. Returns at once.
     pub fn stop(&self) {
         self.stop.cancel();
+    }
+
+    /// Cuts the node off as if its process had died. Nothing is finished, handed over or told: its
+    /// ports close, its connections break, what waits in its pools is gone, and what it held is
+    /// left to run out. What it has in common with other nodes of this process lives on.
+    pub async fn kill(mut self) {
+        self.ended.abort();
+        // With it go all services, and with these their connections and threads.
+        let _ = (&mut self.ended).await;
+        let pools = self.shared.work.pools.clone();
+        // Takes as long as what runs just now does; nobody has to wait for that.
+        tokio::spawn(async move { pools.shutdown(Duration::ZERO).await });
     }
 
     /// Waits for the node's end, asked for or not.

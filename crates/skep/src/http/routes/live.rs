@@ -70,7 +70,7 @@ struct Process {
 }
 
 /// The node once a second, as server-sent events named `overview`, `pools`, `polls`, `sessions`,
-/// `routes` and `monitors`
+/// `routes` and `monitors`, and `demo` where one runs
 #[utoipa::path(
     get, path = "/api/v1/live", tag = "node", extensions(("x-scope" = json!("read"))),
     responses(
@@ -107,7 +107,11 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
         let routes = Event::default().event("routes").json_data(&routes).ok()?;
         let (monitors, changed) = super::monitors::live(&shared, changed);
         let monitors = Event::default().event("monitors").json_data(&monitors).ok()?;
-        let events = [overview, pools, polls, sessions, routes, monitors];
+        let mut events = vec![overview, pools, polls, sessions, routes, monitors];
+        if let Some(demo) = &shared.demo {
+            let version = serde_json::json!({ "version": demo.story().0 });
+            events.push(Event::default().event("demo").json_data(version).ok()?);
+        }
         Some((stream::iter(events), (points, shared, seen, moved, told, changed)))
     })
     .flatten();

@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 mod cluster;
+mod demo;
 mod keys;
 mod live;
 mod log;
@@ -72,6 +73,7 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(pools::routes())
         .merge(nodes::routes())
         .merge(cluster::routes())
+        .merge(demo::routes())
         .merge(polls::routes())
         .merge(monitors::routes())
         .merge(proxy::routes())

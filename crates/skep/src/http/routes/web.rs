@@ -2,7 +2,7 @@
 
 use crate::http::problem::{self, Problem, ProblemBody};
 use crate::node::Shared;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, http::HeaderName};
@@ -16,6 +16,9 @@ use utoipa_axum::routes;
 // `FILES: &[(&str, &[u8])]`, every file of the folder `web`, and `PAGES: &[PageInfo]`, what those
 // in `web/pages` say about themselves, in the order of the navigation. Made by the build script.
 include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
+
+/// The page that tells the story of a demo.
+const DEMO_PAGE: &str = "/demo";
 
 pub fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::new()
@@ -81,7 +84,7 @@ struct PageInfo {
 #[derive(Serialize, utoipa::ToSchema)]
 struct PagesAnswer {
     /// In the order of the navigation.
-    pages: &'static [PageInfo],
+    pages: Vec<&'static PageInfo>,
 }
 
 /// Which pages the dashboard has
@@ -89,8 +92,10 @@ struct PagesAnswer {
     get, path = "/api/v1/pages", tag = "dashboard", extensions(("x-scope" = json!("none"))),
     responses((status = 200, description = "What each says about itself", body = PagesAnswer))
 )]
-async fn pages() -> Json<PagesAnswer> {
-    Json(PagesAnswer { pages: PAGES })
+async fn pages(State(shared): State<Arc<Shared>>) -> Json<PagesAnswer> {
+    // Where no demo runs, its page would only say so.
+    let is_there = |page: &&PageInfo| page.path != DEMO_PAGE || shared.demo.is_some();
+    Json(PagesAnswer { pages: PAGES.iter().filter(is_there).collect() })
 }
 
 /// This description

@@ -1,0 +1,91 @@
+//! A plain HTTP client for the actors, which keeps connections.
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use std::fmt;
+use std::time::Duration;
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The body; null if it is no JSON.
+    pub body: Value,
+}
+
+impl Answer {
+    /// Whether the node did what was asked.
+    pub fn is_ok(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = self.body["detail"].as_str().or(self.body["title"].as_str());
+        write!(f, "{}: {}", self.status, said.unwrap_or("without a reason"))
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub struct Trouble(pub String);
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+pub(super) struct Client {
+    inner: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Client {
+    pub fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let builder = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+        Client { inner: builder.build(connector) }
+    }
+
+    pub async fn send(
+        &self,
+        (method, url): (&str, &str),
+        key: Option<&str>,
+        body: Option<&Value>,
+        limit: Duration,
+    ) -> Result<Answer, Trouble> {
+        let trouble = |why: String| Trouble(format!("{method} {url}: {why}"));
+        let bad = |error: &dyn fmt::Display| trouble(error.to_string());
+        let method = Method::from_bytes(method.as_bytes()).map_err(|error| bad(&error))?;
+        let mut request = Request::builder().method(method).uri(url);
+        if let Some(key) = key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let bytes = match body {
+            Some(body) => {
+                request = request.header("content-type", "application/json");
+                Bytes::from(body.to_string())
+            }
+            None => Bytes::new(),
+        };
+        let request = request.body(Full::new(bytes)).map_err(|error| bad(&error))?;
+        let exchange = async {
+            let response = self.inner.request(request).await.map_err(|error| bad(&error))?;
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await.map_err(|error| bad(&error))?;
+            let body = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
+            Ok(Answer { status, body })
+        };
+        match tokio::time::timeout(limit, exchange).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(trouble(format!("no answer within {limit:?}"))),
+        }
+    }
+}
