@@ -23,7 +23,7 @@ pub fn test(arguments: &[&str]) -> Result<(), String> {
     if works(cargo().args(["deny", "--version"])) {
         step("dependencies", cargo().args(["deny", "check", "bans", "licenses", "sources"]))?;
     } else {
-        println!("── dependencies: not checked, cargo-deny is not installed");
+        println!("── dependencies: by their test alone, cargo-deny is not installed");
     }
     run_tests(arguments)?;
     explore_hand_off()?;

@@ -11,7 +11,8 @@ const LINE_COLUMNS_MAX: usize = 100;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("skep-policy", &[]),
     ("skep-store", &["skep-policy"]),
-    ("skep-gateway", &["skep-policy"]),
+    ("skep-dial", &["skep-policy"]),
+    ("skep-gateway", &["skep-dial", "skep-policy"]),
     ("skep-testkit", &["skep-policy"]),
     ("skep-chaos", &["skep-policy", "skep-store", "skep-testkit"]),
     ("skep-sim", &["skep-policy", "skep-pools"]),
@@ -30,7 +31,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
 ];
-const DOING_MAY_USE: &[&str] = &["skep-policy", "skep-store", "skep-pools", "skep-nodes"];
+const DOING_MAY_USE: &[&str] =
+    &["skep-dial", "skep-policy", "skep-store", "skep-pools", "skep-nodes"];
 const WIRING_MAY_NOT_USE: &[&str] = &["skep-testkit", "skep-benches", "xtask"];
 
 /// The policy crate has no way to do I/O.
@@ -158,6 +160,18 @@ fn the_policy_crate_cannot_do_io() {
     let (_, policy) = manifests.iter().find(|(name, _)| name == "skep-policy").expect("is there");
     for used in dependencies(policy) {
         assert!(POLICY_MAY_DEPEND_ON.contains(&used.as_str()), "skep-policy must not use {used}");
+    }
+}
+
+#[test]
+fn those_who_connect_for_others_ask_whether_they_may() {
+    let theirs = ["gateway", "polls", "routes"].map(|name| root().join("crates").join(name));
+    for (path, text) in with_ending("rs") {
+        let is_source = theirs.iter().any(|folder| path.starts_with(folder.join("src")));
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let connects = code.contains("TcpStream::connect(") || code.contains("TcpSocket");
+        let place = path.display();
+        assert!(!is_source || !connects, "{place} connects by itself; use skep_dial::Dialler");
     }
 }
 

@@ -132,7 +132,8 @@ impl<D: Desk> Search<'_, D> {
     fn attempt(&self, seat: D::Seat) -> Attempt<D::Seat> {
         let session = HeaderValue::from_str(seat.session()).ok();
         let head = self.outline.for_worker(seat.url(), session.as_ref());
-        let answer = Box::pin(dial(seat.url().clone(), head, self.options.dial_limit));
+        let dialler = self.options.dialler.clone();
+        let answer = Box::pin(dial(dialler, seat.url().clone(), head, self.options.dial_limit));
         let suspect_after = self.options.hedge_after.max(LEFT_ALONE);
         Attempt { seat: Some(seat), began: Instant::now(), suspect_after, answer }
     }

@@ -5,6 +5,7 @@ use crate::url::WorkerUrl;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use skep_dial::Dialler;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -66,22 +67,19 @@ impl DialError {
 
 /// Connects, sends the head and waits for the answer; for `limit` at most.
 pub(crate) async fn dial(
+    dialler: Dialler,
     url: WorkerUrl,
     head: Vec<u8>,
     limit: Duration,
 ) -> Result<Answer, DialError> {
-    match timeout(limit, converse(url, head)).await {
+    match timeout(limit, converse(dialler, url, head)).await {
         Ok(answer) => answer,
         Err(_) => Err(DialError::Silent(limit)),
     }
 }
 
-async fn converse(url: WorkerUrl, head: Vec<u8>) -> Result<Answer, DialError> {
-    let connected = match url.address() {
-        Some(address) => TcpStream::connect(address).await,
-        None => TcpStream::connect((url.host(), url.port())).await,
-    };
-    let mut stream = connected.map_err(DialError::Connect)?;
+async fn converse(dialler: Dialler, url: WorkerUrl, head: Vec<u8>) -> Result<Answer, DialError> {
+    let mut stream = url.connect(&dialler).await.map_err(DialError::Connect)?;
     stream.set_nodelay(true).map_err(DialError::Connect)?;
     stream.write_all(&head).await.map_err(DialError::Broken)?;
     let mut buffer = Vec::with_capacity(USUAL_HEAD);

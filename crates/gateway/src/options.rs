@@ -1,5 +1,6 @@
 //! Limits of the gateway.
 
+use skep_dial::Dialler;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct GatewayOptions {
     pub stall_max: Duration,
     /// How long sessions, and requests of a front, may go on when the gateway stops.
     pub drain_limit: Duration,
+    /// Connects to workers.
+    pub dialler: Dialler,
 }
 
 impl Default for GatewayOptions {
@@ -51,6 +54,7 @@ impl Default for GatewayOptions {
             duration_max: Duration::from_secs(24 * 60 * 60),
             stall_max: Duration::from_secs(60),
             drain_limit: Duration::from_secs(30),
+            dialler: Dialler::default(),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Asks a worker that did not answer whether it does now.
 
 use crate::url::WorkerUrl;
+use skep_dial::Dialler;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// `HTTP/1.1 101`, and that is all that is read.
 const STATUS_BYTES: usize = 12;
@@ -12,15 +12,12 @@ const STATUS_BYTES: usize = 12;
 /// Whether the worker answers a handshake within the limit. A connection that is accepted proves
 /// nothing: the system accepts for a program that hangs. Any answer but a server's error will do,
 /// because one that refuses this handshake is awake.
-pub async fn answers(url: &WorkerUrl, limit: Duration) -> bool {
-    matches!(tokio::time::timeout(limit, shake_hands(url)).await, Ok(Ok(true)))
+pub async fn answers(dialler: &Dialler, url: &WorkerUrl, limit: Duration) -> bool {
+    matches!(tokio::time::timeout(limit, shake_hands(dialler, url)).await, Ok(Ok(true)))
 }
 
-async fn shake_hands(url: &WorkerUrl) -> io::Result<bool> {
-    let mut stream = match url.address() {
-        Some(address) => TcpStream::connect(address).await?,
-        None => TcpStream::connect((url.host(), url.port())).await?,
-    };
+async fn shake_hands(dialler: &Dialler, url: &WorkerUrl) -> io::Result<bool> {
+    let mut stream = url.connect(dialler).await?;
     // The key is the one of the standard's own example; nobody goes on to use the connection.
     let head = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: skep-probe\r\nConnection: Upgrade\r\n\
@@ -57,19 +54,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_answers_if_it_says_anything_but_an_error_of_its_own() {
-        assert!(answers(&worker("HTTP/1.1 101 Switching Protocols\r\n\r\n").await, LIMIT).await);
-        assert!(answers(&worker("HTTP/1.1 428 Precondition\r\n\r\n").await, LIMIT).await);
-        assert!(!answers(&worker("HTTP/1.1 502 Bad Gateway\r\n\r\n").await, LIMIT).await);
-        assert!(!answers(&worker("").await, LIMIT).await);
+        let dialler = Dialler::default();
+        assert!(
+            answers(&dialler, &worker("HTTP/1.1 101 Switching Protocols\r\n\r\n").await, LIMIT)
+                .await
+        );
+        assert!(answers(&dialler, &worker("HTTP/1.1 428 Precondition\r\n\r\n").await, LIMIT).await);
+        assert!(!answers(&dialler, &worker("HTTP/1.1 502 Bad Gateway\r\n\r\n").await, LIMIT).await);
+        assert!(!answers(&dialler, &worker("").await, LIMIT).await);
     }
 
     #[tokio::test]
     async fn a_worker_that_accepts_and_says_nothing_does_not_answer() {
+        let dialler = Dialler::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("has one");
         let url = format!("ws://{address}/").parse().expect("an address");
-        assert!(!answers(&url, Duration::from_millis(50)).await);
+        assert!(!answers(&dialler, &url, Duration::from_millis(50)).await);
         drop(listener);
-        assert!(!answers(&url, LIMIT).await, "refused");
+        assert!(!answers(&dialler, &url, LIMIT).await, "refused");
     }
 }

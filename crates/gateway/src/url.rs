@@ -1,9 +1,12 @@
 //! A worker's address.
 
 use hyper::Uri;
+use skep_dial::Dialler;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use tokio::net::TcpStream;
 
 /// Longer ones are refused.
 const LENGTH_MAX: usize = 2_048;
@@ -43,9 +46,12 @@ impl WorkerUrl {
         self.port
     }
 
-    /// The address, where the host is one and no name must be looked up.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.address
+    /// A connection to the worker.
+    pub(crate) async fn connect(&self, dialler: &Dialler) -> io::Result<TcpStream> {
+        match self.address {
+            Some(address) => dialler.connect(address).await,
+            None => dialler.connect_by_name(&self.host, self.port).await,
+        }
     }
 
     /// The path and query of a client's request at this worker.
@@ -128,12 +134,12 @@ mod tests {
     #[test]
     fn an_address_is_read_and_a_name_is_left_to_be_looked_up() {
         let worker = url("ws://127.0.0.1:9001/abc");
-        assert_eq!(worker.address(), Some(SocketAddr::from(([127, 0, 0, 1], 9_001))));
+        assert_eq!(worker.address, Some(SocketAddr::from(([127, 0, 0, 1], 9_001))));
         assert_eq!(worker.to_string(), "ws://127.0.0.1:9001/abc");
         let named = url("http://browsers.internal");
-        assert_eq!((named.host(), named.port(), named.address()), ("browsers.internal", 80, None));
+        assert_eq!((named.host(), named.port(), named.address), ("browsers.internal", 80, None));
         assert_eq!(url("ws://[::1]:9001").host(), "::1");
-        assert!(url("ws://[::1]:9001").address().is_some());
+        assert!(url("ws://[::1]:9001").address.is_some());
     }
 
     #[test]

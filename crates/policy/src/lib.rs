@@ -42,6 +42,7 @@ pub mod polls;
 pub mod pools;
 pub mod problem;
 pub mod queues;
+pub mod reach;
 mod reason;
 pub mod rendezvous;
 pub mod routes;

@@ -39,6 +39,9 @@ pub enum ChangeError {
     /// What was given is not an endpoint.
     #[error("{}", Problem::all(.0))]
     Bad(Vec<Problem>),
+    /// It is at an address that is not to be reached.
+    #[error("{0}")]
+    Denied(Problem),
     /// There is one with this id.
     #[error("there is an endpoint {0:?} already; change it with PUT, or give another id")]
     Exists(String),
@@ -212,7 +215,11 @@ impl Polls {
         let mut good = Vec::new();
         let lines = crate::spec::import(text, self.inner.nodes.timing());
         for (count, (line, parsed)) in (1_usize..).zip(lines) {
-            match parsed.and_then(|spec| self.can_publish(&spec).map(|()| spec)) {
+            let checked = parsed.and_then(|spec| {
+                self.can_reach(&spec).map_err(|problem| vec![problem])?;
+                self.can_publish(&spec).map(|()| spec)
+            });
+            match checked {
                 Ok(spec) => good.push(new_endpoint(&spec)),
                 Err(problems) => wrong.push((line, problems)),
             }
@@ -367,8 +374,19 @@ impl Polls {
 
     fn parse(&self, value: &serde_json::Value) -> Result<Spec, ChangeError> {
         let spec = Spec::parse(value, self.inner.nodes.timing()).map_err(ChangeError::Bad)?;
+        self.can_reach(&spec).map_err(ChangeError::Denied)?;
         self.can_publish(&spec).map_err(ChangeError::Bad)?;
         Ok(spec)
+    }
+
+    /// A name is judged with each poll.
+    fn can_reach(&self, spec: &Spec) -> Result<(), Problem> {
+        let (field, written, host) = spec.host();
+        self.inner.poller.reach().judge_host(host).map_err(|denied| {
+            let right = "give another address, or set reach.allow on the nodes";
+            Problem::with(field, &serde_json::json!(written), right)
+                .wrong(format!("is not allowed ({denied})"))
+        })
     }
 
     fn can_publish(&self, spec: &Spec) -> Result<(), Vec<Problem>> {

@@ -188,6 +188,21 @@ impl Spec {
         }
     }
 
+    /// The field that says where it is, what stands there, and the host in it.
+    pub(crate) fn host(&self) -> (&'static str, &str, &str) {
+        let (field, written) = match &self.target {
+            Target::Http(http) => ("url", &http.url),
+            Target::Tcp { address } | Target::Tls { address, .. } => ("address", address),
+        };
+        let authority = written.split_once("://").map_or(&**written, |(_, rest)| rest);
+        let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            _ => authority,
+        };
+        (field, written, host)
+    }
+
     /// The same with `***` for secret headers, for those who may read but not change it.
     pub fn redacted(&self) -> Spec {
         let mut spec = self.clone();

@@ -267,7 +267,8 @@ impl<S: Io> Carrier<'_, S> {
         }
         let limit = Instant::now() + self.job.route.timeouts.connect;
         let limit = self.deadline.map_or(limit, |deadline| deadline.min(limit));
-        match timeout_at(limit, target.upstream.connect(&self.proxy.moment)).await {
+        let (moment, dialler) = (&self.proxy.moment, &self.proxy.options.dialler);
+        match timeout_at(limit, target.upstream.connect(moment, dialler)).await {
             Ok(Ok(stream)) => Ok(Link { stream, buffer: Default::default(), reused: false }),
             Ok(Err(error)) => Err(Failed::Connect(error)),
             Err(_) => Err(Failed::ConnectTooSlow),

@@ -6,6 +6,7 @@ use crate::http1::response;
 use crate::moment::Moment;
 use crate::route::Route;
 use crate::upstream::Upstream;
+use skep_dial::Dialler;
 use std::future::poll_fn;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -22,11 +23,12 @@ pub(crate) async fn check(
     route: &Route,
     upstream: &Upstream,
     moment: &Moment,
+    dialler: &Dialler,
 ) -> Result<(), Unwell> {
     let Some(health) = &route.spec.health else { return Ok(()) };
     let asking = async {
-        let mut stream =
-            upstream.connect(moment).await.map_err(|error| format!("no connection: {error}"))?;
+        let connected = upstream.connect(moment, dialler).await;
+        let mut stream = connected.map_err(|error| format!("no connection: {error}"))?;
         let host = match &route.spec.host_header {
             crate::spec::HostHeader::Literal(host) => host,
             _ => &*upstream.address,

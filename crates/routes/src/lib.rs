@@ -9,7 +9,6 @@ mod h2;
 mod health;
 mod http1;
 mod moment;
-mod network;
 mod options;
 mod plan;
 mod pool;
@@ -34,7 +33,6 @@ mod workers;
 
 pub use client::Io;
 pub use h2::{H2Limits, serve_h2};
-pub use network::{BadNetwork, Network};
 pub use options::ProxyOptions;
 pub use proxy::{Arrival, Parts, Proxy, Unclaimed};
 pub use record::{Event, Journal, Record};

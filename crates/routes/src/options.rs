@@ -1,6 +1,7 @@
 //! What holds for all routes.
 
-use crate::network::Network;
+use skep_dial::Dialler;
+use skep_policy::reach::Network;
 use std::time::Duration;
 
 /// Limits of the proxy itself; routes have their own beside them.
@@ -18,6 +19,8 @@ pub struct ProxyOptions {
     pub free_limit: Duration,
     /// Proxies in front of this one, whose `X-Forwarded-For` is believed.
     pub trusted: Vec<Network>,
+    /// Connects to upstreams.
+    pub dialler: Dialler,
 }
 
 impl Default for ProxyOptions {
@@ -29,6 +32,7 @@ impl Default for ProxyOptions {
             free_max: 256,
             free_limit: Duration::from_secs(30),
             trusted: Vec::new(),
+            dialler: Dialler::default(),
         }
     }
 }

@@ -142,7 +142,7 @@ fn submit_check(proxy: &Arc<Inner>, route: &Arc<Route>, upstream: &Arc<Upstream>
         let checking = checking.clone();
         async move {
             let _checking = checking;
-            let checked = check(&route, &upstream, &proxy.moment).await;
+            let checked = check(&route, &upstream, &proxy.moment, &proxy.options.dialler).await;
             upstream.note_check(checked.as_ref().err().cloned());
             if let Some(decision) = upstream.tell_check(proxy.moment.now(), checked.is_ok()) {
                 tell(&*proxy.journal, &route.name, &upstream, "health", &decision);

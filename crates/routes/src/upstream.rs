@@ -1,6 +1,7 @@
 //! One upstream as all threads see it: its address, its load and its standing.
 
 use crate::moment::Moment;
+use skep_dial::Dialler;
 use skep_policy::routes::choose::Candidate;
 use skep_policy::routes::guard::{Guard, Options, Standing};
 use skep_policy::{Decision, Time};
@@ -190,20 +191,20 @@ impl Upstream {
     }
 
     /// A new connection, to the first address that takes it.
-    pub async fn connect(&self, moment: &Moment) -> io::Result<TcpStream> {
+    pub async fn connect(&self, moment: &Moment, dialler: &Dialler) -> io::Result<TcpStream> {
         let stream = match self.fixed {
-            Some(address) => TcpStream::connect(address).await?,
-            None => self.connect_by_name(moment).await?,
+            Some(address) => dialler.connect(address).await?,
+            None => self.connect_by_name(moment, dialler).await?,
         };
         // Whoever writes has decided what belongs together.
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 
-    async fn connect_by_name(&self, moment: &Moment) -> io::Result<TcpStream> {
+    async fn connect_by_name(&self, moment: &Moment, dialler: &Dialler) -> io::Result<TcpStream> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in self.addresses(moment.now()).await? {
-            match TcpStream::connect(address).await {
+            match dialler.connect(address).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }

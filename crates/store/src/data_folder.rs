@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 const LOCK_FILE: &str = "skep.lock";
 const DATABASE_FILE: &str = "skep.db";
+const BUFFER_FOLDER: &str = "buffer";
 
 /// A data folder, locked for this process for as long as this value lives. The system releases the
 /// lock when the process ends, however it ends.
@@ -18,13 +19,15 @@ pub struct DataFolder {
 }
 
 impl DataFolder {
-    /// Creates the folder if need be and takes its lock.
+    /// Creates the folder if need be and takes its lock. A backup that was about to be restored into
+    /// it when its process was killed is in its place afterwards, or never was.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         // For nobody else to look into: it holds hashes of keys, and messages.
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|error| file_error(path, &error))?;
         let path = path.canonicalize().map_err(|error| file_error(path, &error))?;
         let lock = lock(&path)?;
+        crate::backup::settle(&path)?;
         Ok(DataFolder { path, _lock: lock })
     }
 
@@ -42,10 +45,19 @@ impl DataFolder {
     pub fn database_in(folder: &Path) -> PathBuf {
         folder.join(DATABASE_FILE)
     }
+
+    /// Where pushes wait that were answered `buffered`: a folder like this one.
+    pub fn buffer_in(folder: &Path) -> PathBuf {
+        folder.join(BUFFER_FOLDER)
+    }
+
+    pub(crate) fn lock_in(folder: &Path) -> PathBuf {
+        folder.join(LOCK_FILE)
+    }
 }
 
 fn lock(folder: &Path) -> Result<File, StoreError> {
-    let path = folder.join(LOCK_FILE);
+    let path = DataFolder::lock_in(folder);
     let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
     let mut file = opened.map_err(|error| file_error(&path, &error))?;
     match file.try_lock() {

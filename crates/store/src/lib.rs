@@ -34,7 +34,9 @@
 //! # Ok(()) }
 //! ```
 
+mod backup;
 mod clock;
+pub mod copy;
 mod data_folder;
 mod error;
 mod health;
@@ -50,6 +52,9 @@ mod stores;
 mod tls;
 mod url;
 
+pub use backup::{
+    BackupError, Header, Level, Packed, Packing, Restored, Restoring, Sink, Unpacker,
+};
 pub use clock::{BootClock, WallClock, wall_ms};
 pub use data_folder::DataFolder;
 pub use error::{Outcome, StoreError};

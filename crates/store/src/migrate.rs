@@ -314,13 +314,30 @@ async fn migrate_postgres(
 ) -> Result<Vec<MigrationStatus>, MigrateError> {
     let mut client = postgres.client().await?;
     let transaction = client.transaction().await.map_err(StoreError::from)?;
+    let applied = apply_in(&transaction, steps).await?;
+    transaction.commit().await.map_err(StoreError::from)?;
+    Ok(applied)
+}
+
+/// Applies what is pending in a transaction, which holds the lock until it ends.
+pub(crate) async fn migrate_in(
+    transaction: &deadpool_postgres::Transaction<'_>,
+    schemas: &[Schema],
+) -> Result<Vec<MigrationStatus>, MigrateError> {
+    apply_in(transaction, &steps(schemas, |schema| schema.postgres)).await
+}
+
+async fn apply_in(
+    transaction: &deadpool_postgres::Transaction<'_>,
+    steps: &[Step],
+) -> Result<Vec<MigrationStatus>, MigrateError> {
     // Waiting for nine others to migrate, and a long migration itself, outlast a statement's limit.
     let begin = format!(
         "SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({POSTGRES_LOCK}); \
          {POSTGRES_TABLE}"
     );
     transaction.batch_execute(&begin).await.map_err(StoreError::from)?;
-    let records = postgres_records(&transaction).await?;
+    let records = postgres_records(transaction).await?;
     check(steps, &records)?;
     let insert = format!(
         "INSERT INTO skep_migrations (part, number, name, checksum) VALUES ($1, $2, $3, $4)
@@ -338,6 +355,5 @@ async fn migrate_postgres(
         let row = apply.await.map_err(|error| step.failed(error.into()))?;
         applied.push(step.status(Some(row.get(0))));
     }
-    transaction.commit().await.map_err(StoreError::from)?;
     Ok(applied)
 }

@@ -9,7 +9,7 @@
 //! * [`Proxy`]: a loopback connection that can be cut, frozen, muted, delayed and throttled.
 //! * [`Browser`]: a headless Chromium that shows pages, and `certificates` for TLS.
 //! * [`playwright`] and [`queen`]: clients and servers that real users have, at one version.
-//! * [`FakeClock`]: a clock that a test moves.
+//! * [`FakeClock`]: a clock that a test moves. [`Mutator`]: inputs that are nearly right.
 //! * [`programs`]: where the servers' programs are, and the table of what tests need.
 //!
 //! Whatever is started here ends with the test process, even if that is killed: each process and
@@ -21,6 +21,7 @@ pub mod certificates;
 mod clock;
 mod folder;
 pub mod http;
+mod mutator;
 mod node;
 mod ntp;
 mod packages;
@@ -37,6 +38,7 @@ mod websocket;
 pub use browser::{Browser, Page};
 pub use clock::FakeClock;
 pub use folder::Folder;
+pub use mutator::Mutator;
 pub use node::Node;
 pub use ntp::{NtpManner, NtpServer};
 pub use postgres::{Postgres, SHARED_POSTGRES, TestDatabase};

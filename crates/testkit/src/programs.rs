@@ -48,6 +48,14 @@ pub const NEEDED: &[Needed] = &[
         apk: "postgresql-client",
     },
     Needed {
+        program: "script",
+        purpose: "a terminal for `skep top`",
+        apt: "bsdutils",
+        dnf: "util-linux",
+        pacman: "util-linux",
+        apk: "util-linux-misc",
+    },
+    Needed {
         program: "chromium",
         purpose: "looking at the dashboard",
         apt: "chromium",

@@ -27,6 +27,7 @@ use agenda::Agenda;
 use skep_nodes::{Nodes, Worker};
 use skep_policy::ownership::{Grant, Key, Token};
 use skep_policy::polls::schedule::Due;
+use skep_policy::reach::Reach;
 use skep_policy::{Clock, Decision, Reason};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -127,6 +128,11 @@ impl Poller {
             wake: Notify::new(),
             granted: Notify::new(),
         })
+    }
+
+    /// What may be polled.
+    pub fn reach(&self) -> &Reach {
+        self.prober.reach()
     }
 
     /// How many endpoints are ours, and how many polls are in progress.

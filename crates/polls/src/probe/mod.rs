@@ -17,6 +17,8 @@ use hyper::header::{HeaderName, HeaderValue};
 use outcome::{Fault, Phase};
 use prepared::{Ask, Ready};
 use rustls::pki_types::CertificateDer;
+use skep_dial::Dialler;
+use skep_policy::reach::Reach;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,11 +35,18 @@ pub struct ProbeOptions {
     pub resolving_max: usize,
     /// Authorities to trust besides the system's.
     pub roots: Vec<CertificateDer<'static>>,
+    /// Connects to endpoints.
+    pub dialler: Dialler,
 }
 
 impl Default for ProbeOptions {
     fn default() -> Self {
-        ProbeOptions { idle_max: 1_024, resolving_max: 32, roots: Vec::new() }
+        ProbeOptions {
+            idle_max: 1_024,
+            resolving_max: 32,
+            roots: Vec::new(),
+            dialler: Dialler::default(),
+        }
     }
 }
 
@@ -54,6 +63,7 @@ struct Inner {
     tls: tls::Tls,
     shelf: Arc<shelf::Shelf>,
     resolving: Arc<Semaphore>,
+    dialler: Dialler,
 }
 
 impl std::fmt::Debug for Prober {
@@ -80,7 +90,13 @@ impl Prober {
             tls: tls::Tls::new(options)?,
             shelf: Arc::new(shelf::Shelf::new(options.idle_max)),
             resolving: Arc::new(Semaphore::new(options.resolving_max.max(1))),
+            dialler: options.dialler.clone(),
         })))
+    }
+
+    /// What may be polled.
+    pub fn reach(&self) -> &Reach {
+        self.0.dialler.reach()
     }
 
     /// Makes an endpoint ready, so that its polls parse nothing.

@@ -124,6 +124,8 @@ impl Fault {
         let ours = error.raw_os_error().is_some_and(|code| OURS.contains(&code));
         let verdict = match error.kind() {
             _ if ours => Verdict::Local,
+            // The same from every node with these settings, so it is the endpoint's.
+            _ if skep_dial::denied(error).is_some() => Verdict::Unreachable,
             AddrNotAvailable | AddrInUse | PermissionDenied | OutOfMemory => Verdict::Local,
             ConnectionRefused => Verdict::Refused,
             HostUnreachable | NetworkUnreachable | NetworkDown => Verdict::Unreachable,

@@ -17,7 +17,9 @@ pub(super) async fn connect(
     notes: &mut Notes,
 ) -> Result<TcpStream, Fault> {
     let addresses = match &place.host {
-        Host::Ip(ip) => return try_one(SocketAddr::new(*ip, place.key.port), None, notes).await,
+        Host::Ip(ip) => {
+            return try_one(inner, SocketAddr::new(*ip, place.key.port), None, notes).await;
+        }
         Host::Name(name) => {
             notes.phase = Phase::Resolving;
             resolve(inner, name, place.key.port).await?
@@ -29,7 +31,7 @@ pub(super) async fn connect(
         // A dead address gets its share of the time only, so that the others have their turn.
         let left = notes.deadline.saturating_duration_since(Instant::now());
         let share = (tried + 1 < count).then(|| left / (count - tried) as u32);
-        match try_one(address, share, notes).await {
+        match try_one(inner, address, share, notes).await {
             Ok(stream) => return Ok(stream),
             Err(next) => fault = next,
         }
@@ -38,12 +40,13 @@ pub(super) async fn connect(
 }
 
 async fn try_one(
+    inner: &Inner,
     address: SocketAddr,
     share: Option<Duration>,
     notes: &mut Notes,
 ) -> Result<TcpStream, Fault> {
     notes.phase = Phase::Connecting;
-    let connecting = TcpStream::connect(address);
+    let connecting = inner.dialler.connect(address);
     let connected = match share {
         None => connecting.await,
         Some(share) => match tokio::time::timeout(share, connecting).await {

@@ -48,7 +48,7 @@ mod tables;
 pub mod traces;
 
 pub use either::QueueStore;
-pub use postgres::{CHANNEL, PostgresQueues};
+pub use postgres::{CHANNEL, COPY, PostgresQueues};
 pub use sqlite::SqliteQueues;
 
 pub use admin::{

@@ -46,7 +46,8 @@ impl Flaw {
     }
 
     /// The same, with other words for what is wrong.
-    pub(super) fn wrong(self, wrong: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn wrong(self, wrong: impl Into<String>) -> Self {
         Flaw { wrong: wrong.into(), ..self }
     }
 

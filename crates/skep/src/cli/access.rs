@@ -61,6 +61,10 @@ pub struct AccessArgs {
     #[arg(long)]
     actor: Option<String>,
 
+    /// Only the request with this id, as in its answer's X-Request-Id
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+
     /// Show requests to this node as they are answered; with --limit, until there were so many
     #[arg(long)]
     follow: bool,
@@ -88,6 +92,7 @@ impl AccessArgs {
             ("min_duration", &self.min_duration),
             ("method", &self.method),
             ("actor", &self.actor),
+            ("request_id", &self.id),
         ];
         let given = filters.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         given.map(|(name, value)| format!("&{name}={}", encode(value))).collect()

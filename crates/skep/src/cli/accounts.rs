@@ -3,7 +3,7 @@
 use super::ask::Path;
 use super::cells::name;
 use super::client::NodeArgs;
-use super::entities::{self, Fields, PageArgs, limit, put};
+use super::entities::{self, Fields, OneArgs, PageArgs, SearchArgs, SomeArgs, limit, put};
 use super::output::{self, Output, text};
 use super::{CliError, Exit, small_runtime};
 use clap::{Args, Subcommand};
@@ -42,7 +42,7 @@ Examples:
 const ADD_EXAMPLES: &str = "\
 Examples:
   skep accounts add acme --name 'Acme Ltd.'
-  skep accounts add acme --monitor-limit 20 --per-server-limit 2
+  skep accounts add globex --monitor-limit 20 --per-server-limit 2
 
 An account that says nothing may register any number of monitors, and have as many active on one
 server as `monitors.per_server_limit` says. Needs a key with the scope `admin`.";
@@ -58,36 +58,17 @@ Needs a key with the scope `admin`.";
 
 const RM_EXAMPLES: &str = "\
 Examples:
-  skep accounts rm acme
+  skep accounts rm globex
 
 Refused while the account has monitors or servers. Needs a key with the scope `admin`.";
 
 #[derive(Args)]
 pub struct LsArgs {
-    /// Only ids that contain this
-    search: Option<String>,
+    #[command(flatten)]
+    search: SearchArgs,
 
     #[command(flatten)]
     page: PageArgs,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
-pub struct OneArgs {
-    /// The account's id
-    id: String,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
-pub struct SomeArgs {
-    /// The accounts' ids
-    #[arg(value_name = "ID", required = true)]
-    ids: Vec<String>,
 
     #[command(flatten)]
     node: NodeArgs,
@@ -154,7 +135,7 @@ pub fn run(verb: &AccountsVerb, output: Output) -> Result<Exit, CliError> {
     small_runtime()?.block_on(async {
         match verb {
             AccountsVerb::Ls(arguments) => {
-                let path = Path::of(&["accounts"]).and("search", arguments.search.as_deref());
+                let path = arguments.search.of(Path::of(&["accounts"]));
                 let answer = arguments.node.get(arguments.page.of(path).as_str()).await?;
                 entities::print(&answer, output, |answer| {
                     entities::page(answer, "accounts", table);
@@ -181,7 +162,7 @@ pub fn run(verb: &AccountsVerb, output: Output) -> Result<Exit, CliError> {
                 entities::print(&answer, output, one)
             }
             AccountsVerb::Rm(some) => {
-                entities::remove(&some.node, "accounts", &some.ids, output).await
+                entities::remove(&some.node, &["accounts"], &some.ids, output).await
             }
         }
     })

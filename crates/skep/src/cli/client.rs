@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Where a node listens unless it is told otherwise.
-const DEFAULT_URL: &str = "http://127.0.0.1:6632";
+pub const DEFAULT_URL: &str = "http://127.0.0.1:6632";
 /// How long a node may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// An answer larger than this is not one of a node.
@@ -61,6 +61,17 @@ impl NodeArgs {
     /// Asks the node for `path` and reads its JSON answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
         self.call(Method::GET, path, None).await
+    }
+
+    /// Asks the node for something that may not be there.
+    pub async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, CliError> {
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.send(Method::GET, path, None));
+        let (status, body) = answer.await.unwrap_or_else(|_| Err(self.too_slow()))?;
+        match status {
+            StatusCode::NOT_FOUND => Ok(None),
+            status if status.is_success() => self.read(&body).map(Some),
+            status => Err(self.refusal(status, &body)),
+        }
     }
 
     /// Sends a request, with a JSON body if there is one, and reads the JSON answer.
@@ -183,7 +194,12 @@ impl NodeArgs {
 
     /// Asks for `path` and gives its answer as it comes.
     pub async fn stream(&self, path: &str) -> Result<Incoming, CliError> {
-        let opening = self.open(Method::GET, path, None);
+        self.stream_of(Method::GET, path).await
+    }
+
+    /// The same, asked otherwise.
+    pub async fn stream_of(&self, method: Method, path: &str) -> Result<Incoming, CliError> {
+        let opening = self.open(method, path, None);
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, opening)
             .await
             .unwrap_or_else(|_| Err(self.too_slow()))?;

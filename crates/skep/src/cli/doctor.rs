@@ -266,7 +266,7 @@ fn exposure(settings: &Settings, keys: usize) -> Option<Finding> {
             "access",
             Outcome::Wrong,
             "others can reach it and there is no key",
-            "skep keys create --name admin --scopes admin",
+            "skep keys add --name admin --scopes admin",
         ),
         (0, true) => bad(
             "access",

@@ -4,6 +4,7 @@
 use super::ask::Path;
 use super::cells::{list, name};
 use super::client::NodeArgs;
+use super::explain::Kind;
 use super::output::{self, Output, text, when};
 use super::{CliError, Exit};
 use clap::Args;
@@ -30,6 +31,112 @@ impl PageArgs {
     /// Asks for this part.
     pub fn of(&self, path: Path) -> Path {
         path.with("limit", self.limit).and("after", self.after.as_deref())
+    }
+}
+
+/// What to look for, as a word or with its flag.
+#[derive(Args)]
+pub struct SearchArgs {
+    /// Only those whose ids contain this
+    #[arg(value_name = "SEARCH")]
+    word: Option<String>,
+
+    /// The same with a flag
+    #[arg(long = "search", value_name = "TEXT", conflicts_with = "word")]
+    flag: Option<String>,
+}
+
+impl SearchArgs {
+    /// Asks for these.
+    pub fn of(&self, path: Path) -> Path {
+        path.and("search", self.word.as_ref().or(self.flag.as_ref()))
+    }
+}
+
+/// One of them.
+#[derive(Args)]
+pub struct OneArgs {
+    /// Its id
+    pub id: String,
+
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+/// Some of them.
+#[derive(Args)]
+pub struct SomeArgs {
+    /// Their ids
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<String>,
+
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+/// What became of one of them.
+#[derive(Args)]
+pub struct HistoryArgs {
+    /// Its id
+    pub id: String,
+
+    #[command(flatten)]
+    pub newest: NewestArgs,
+
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+impl HistoryArgs {
+    /// Shows what changed between monitors and servers.
+    pub async fn show(&self, kind: &str, output: Output) -> Result<Exit, CliError> {
+        let path = Path::of(&[kind, &self.id, "history"]);
+        let answer = self.node.get(self.newest.of(path).as_str()).await?;
+        print(&answer, output, changes)
+    }
+}
+
+/// What monitors and servers have in common, where one is changed.
+#[derive(Args)]
+pub struct ChangeArgs {
+    /// Its id
+    pub id: String,
+
+    /// Its address
+    #[arg(long, value_name = "ADDRESS")]
+    pub ip: Option<String>,
+
+    /// Whose it is
+    #[arg(long, value_name = "ID", conflicts_with = "no_account")]
+    account: Option<String>,
+
+    /// It is nobody's
+    #[arg(long)]
+    no_account: bool,
+
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+impl ChangeArgs {
+    /// Puts in what was given.
+    pub fn over(&self, fields: &mut Fields) {
+        put(fields, "ip", self.ip.as_ref());
+        put(fields, "account", self.account.as_ref());
+        if self.no_account {
+            fields.remove("account");
+        }
+    }
+
+    /// Changes the one of this kind, of which `change` is given how it is now.
+    pub async fn change(
+        &self,
+        kind: &str,
+        change: impl FnOnce(&Value) -> Fields,
+    ) -> Result<Value, CliError> {
+        let path = Path::of(&[kind, &self.id]);
+        let view: Value = self.node.get(path.as_str()).await?;
+        replace(&self.node, &path, change(&view)).await
     }
 }
 
@@ -147,18 +254,28 @@ pub async fn each(
     failed.map_or(Ok(Exit::Ok), Err)
 }
 
-/// Deletes several.
+/// Deletes several of what is listed at `place`.
 pub async fn remove(
     node: &NodeArgs,
-    kind: &str,
+    place: &[&str],
     ids: &[String],
     output: Output,
 ) -> Result<Exit, CliError> {
     each(ids, output, "deleted", async |id| {
-        node.tell(Method::DELETE, Path::of(&[kind, id]).as_str()).await?;
-        Ok(json!({ "id": id }))
+        tell(node, Method::DELETE, &[place, &[id]].concat(), id).await
     })
     .await
+}
+
+/// Tells a node something about one of them that has no answer, and gives its id as one.
+pub async fn tell(
+    node: &NodeArgs,
+    method: Method,
+    place: &[&str],
+    id: &str,
+) -> Result<Value, CliError> {
+    node.tell(method, Path::of(place).as_str()).await?;
+    Ok(json!({ "id": id }))
 }
 
 /// A time, or a dash.
@@ -186,9 +303,10 @@ pub fn changes(answer: &Value) {
         return output::line("no change");
     }
     output::table(
-        &["WHEN", "SERVER", "MONITOR", "FROM", "TO", "RULE", "WHY"],
+        &["ID", "WHEN", "SERVER", "MONITOR", "FROM", "TO", "RULE", "WHY"],
         found.iter().map(|one| {
             vec![
+                Kind::Change.id(&format!("{}/{}", text(one, "server"), text(one, "id"))),
                 at(one, "at"),
                 text(one, "server"),
                 text(one, "monitor"),

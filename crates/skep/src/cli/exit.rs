@@ -17,7 +17,7 @@ pub enum Exit {
     No = 1,
     /// The command line or a setting is wrong.
     Usage = 64,
-    /// A line of the data that was given is wrong.
+    /// The data that was given is wrong: a line of it, or a backup.
     Data = 65,
     /// A node, PostgreSQL or Redis cannot be reached.
     Unavailable = 69,

@@ -19,7 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   skep import orders orders.jsonl
   skep export orders | skep import orders-copy
-  skep import orders orders.jsonl --skip 12000 go on after line 12000
+  skep import orders orders.jsonl --skip 12000  go on after line 12000
 
 Each line is {\"payload\": …} and may have \"partition\", \"priority\", \"transactionId\" and
 \"traceId\"; what else `skep export` writes is passed over. Messages are pushed in the order of the

@@ -19,11 +19,14 @@ use std::sync::Arc;
 #[derive(Subcommand)]
 pub enum KeysVerb {
     /// Make a key; it is shown once
-    Create(CreateArgs),
+    #[command(alias = "create")]
+    Add(CreateArgs),
     /// List keys
+    #[command(visible_alias = "list")]
     Ls(ListArgs),
     /// Revoke a key; every node refuses it within seconds
-    Revoke(RevokeArgs),
+    #[command(alias = "revoke")]
+    Rm(RevokeArgs),
 }
 
 /// Where the keys are.
@@ -49,9 +52,9 @@ pub struct Place {
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
-  skep keys create --name admin --scopes admin
-  skep keys create --name ci --scopes push,pop --expires-in 90d
-  skep keys create --name grafana --scopes read --url https://skep.example:6632
+  skep keys add --name admin --scopes admin
+  skep keys add --name ci --scopes push,pop --expires-in 90d
+  skep keys add --name grafana --scopes read --url https://skep.example:6632
 
 Scopes: admin (everything), read (looking at everything but keys, logs and the audit log), push,
 pop, session, worker, agent, poll.";
@@ -89,7 +92,7 @@ pub struct ListArgs {
 
 const REVOKE_EXAMPLES: &str = "\
 Examples:
-  skep keys revoke k3f9a1c05d2e7";
+  skep keys rm k3f9a1c05d2e7";
 
 #[derive(Args)]
 #[command(after_help = REVOKE_EXAMPLES)]
@@ -104,9 +107,9 @@ pub struct RevokeArgs {
 pub fn run(verb: &KeysVerb, output: Output) -> Result<Exit, CliError> {
     small_runtime()?.block_on(async {
         match verb {
-            KeysVerb::Create(arguments) => create(arguments, output).await,
+            KeysVerb::Add(arguments) => create(arguments, output).await,
             KeysVerb::Ls(arguments) => list(arguments, output).await,
-            KeysVerb::Revoke(arguments) => revoke(arguments, output).await,
+            KeysVerb::Rm(arguments) => revoke(arguments, output).await,
         }
     })
 }
@@ -191,10 +194,10 @@ async fn list(arguments: &ListArgs, output: Output) -> Result<Exit, CliError> {
     match output {
         Output::Json => output::json(&keys),
         Output::Table if keys.is_empty() => {
-            output::line("there are no keys; `skep keys create` makes one");
+            output::line("there are no keys; `skep keys add` makes one");
         }
         Output::Table => output::table(
-            &["ID", "NAME", "SCOPES", "CREATED", "LAST USED", "STATE"],
+            &["NAME", "ID", "SCOPES", "STATE", "CREATED", "LAST USED"],
             keys.iter().map(|key| {
                 let state = match (&key.revoked_at, &key.expires_at) {
                     (Some(at), _) => format!("revoked {at}"),
@@ -203,7 +206,7 @@ async fn list(arguments: &ListArgs, output: Output) -> Result<Exit, CliError> {
                 };
                 let used = key.last_used_at.clone().unwrap_or_else(|| "-".to_owned());
                 let (id, name) = (key.id.clone(), key.name.clone());
-                vec![id, name, key.scopes.to_string(), key.created_at.clone(), used, state]
+                vec![name, id, key.scopes.to_string(), state, key.created_at.clone(), used]
             }),
         ),
     }

@@ -106,7 +106,7 @@ pub struct LsArgs {
     limit: u32,
 
     /// Go on where an earlier list ended
-    #[arg(long, value_name = "NEXT")]
+    #[arg(long = "before", alias = "after", value_name = "NEXT")]
     after: Option<String>,
 
     #[command(flatten)]
@@ -237,7 +237,7 @@ async fn ls(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
             true => format!("looked at {} messages; ", found.scanned),
             false => String::new(),
         };
-        output::note(&format!("{looked_at}go on with --after={}", visible(next)));
+        output::note(&format!("{looked_at}go on with --before={}", visible(next)));
     }
     Ok(Exit::Ok)
 }

@@ -1,5 +1,6 @@
 //! `skep migrate`: the schema of the database.
 
+use super::migrate_copy::{self, CopyArgs};
 use super::output::{self, Output};
 use super::{CliError, Exit, SettingsArgs, small_runtime};
 use crate::node::SCHEMAS;
@@ -13,6 +14,8 @@ pub enum MigrateVerb {
     Status(MigrateArgs),
     /// Apply what is pending, all of it or nothing; `serve` does the same when it starts
     Up(MigrateArgs),
+    /// Copy everything of an embedded node to PostgreSQL, and check that nothing is missing
+    Copy(CopyArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -31,7 +34,10 @@ pub struct MigrateArgs {
 }
 
 pub fn run(verb: &MigrateVerb, output: Output) -> Result<Exit, CliError> {
-    let (MigrateVerb::Status(arguments) | MigrateVerb::Up(arguments)) = verb;
+    let arguments = match verb {
+        MigrateVerb::Status(arguments) | MigrateVerb::Up(arguments) => arguments,
+        MigrateVerb::Copy(arguments) => return migrate_copy::run(arguments, output),
+    };
     let options = arguments.settings.load()?.settings.store_options();
     if matches!(verb, MigrateVerb::Status(_)) && !Database::exists(&options) {
         show(&Database::all_pending(SCHEMAS), output);
@@ -40,8 +46,8 @@ pub fn run(verb: &MigrateVerb, output: Output) -> Result<Exit, CliError> {
     small_runtime()?.block_on(async {
         let database = Database::open(&options)?;
         let result = match verb {
-            MigrateVerb::Status(_) => database.migration_status(SCHEMAS).await,
             MigrateVerb::Up(_) => up(&database, output).await,
+            _ => database.migration_status(SCHEMAS).await,
         };
         database.close().await;
         show(&result?, output);

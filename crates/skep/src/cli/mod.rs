@@ -6,6 +6,7 @@ mod ack;
 mod agent;
 mod ask;
 mod audit;
+mod backup;
 mod bench;
 mod capacity;
 mod cells;
@@ -29,6 +30,7 @@ mod keys;
 mod log;
 mod messages;
 mod migrate;
+mod migrate_copy;
 mod monitors;
 mod nodes;
 mod output;
@@ -37,6 +39,7 @@ mod pools;
 mod pop;
 mod push;
 mod queues;
+mod restore;
 mod routes;
 mod schedule;
 mod serve;
@@ -47,6 +50,7 @@ mod signals;
 mod sim;
 mod soak;
 mod status;
+mod top;
 mod traces;
 mod watch;
 mod worker;
@@ -68,7 +72,7 @@ Examples:
   skep status                                  how the node on this machine is doing
   skep config print                            every setting, its value and where it came from
 
-Exit codes: 0 it worked, 1 the answer is no, 64 wrong usage or settings, 65 a line of the data is
+Exit codes: 0 it worked, 1 the answer is no, 64 wrong usage or settings, 65 the data given is
 wrong, 69 a server or node cannot be reached, 70 a bug, 74 disk or port trouble, 75 the data folder
 is in use, 77 not allowed in, 78 the database is of another version.";
 
@@ -110,6 +114,8 @@ pub enum Verb {
     Demo(demo::DemoArgs),
     /// Ask a node how it is doing
     Status(status::StatusArgs),
+    /// Watch nodes, pools, sessions, queues, polls and monitors in the terminal
+    Top(top::TopArgs),
     /// Find out what would keep a node from working here, and what to do about it
     Doctor(doctor::DoctorArgs),
     /// Make, list and revoke API keys
@@ -156,8 +162,8 @@ pub enum Verb {
     #[command(subcommand)]
     Messages(messages::MessagesVerb),
     /// Let messages be pushed at certain times
-    #[command(subcommand)]
-    Schedule(schedule::ScheduleVerb),
+    #[command(subcommand, alias = "schedule")]
+    Schedules(schedule::ScheduleVerb),
     /// Look at what consumers told about messages
     #[command(subcommand)]
     Traces(traces::TracesVerb),
@@ -181,12 +187,16 @@ pub enum Verb {
     /// Show the requests that were answered, and change what a running node logs
     #[command(visible_alias = "access")]
     Log(Box<log::LogArgs>),
-    /// Explain an error code
+    /// Explain an error code, or why any decision came out as it did
     Explain(explain::ExplainArgs),
     /// Show and check settings
     #[command(subcommand)]
     Config(config::ConfigVerb),
-    /// Show and apply changes of the database's schema
+    /// Write all that a node keeps to one file, while it runs
+    Backup(backup::BackupArgs),
+    /// Put a backup into a data folder
+    Restore(restore::RestoreArgs),
+    /// Show and apply changes of the database's schema, and move from embedded to PostgreSQL
     #[command(subcommand)]
     Migrate(migrate::MigrateVerb),
     /// Measure Skep on this machine
@@ -219,6 +229,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Serve(arguments) => serve::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments, output),
         Verb::Status(arguments) => status::run(&arguments, output),
+        Verb::Top(arguments) => top::run(&arguments, output),
         Verb::Doctor(arguments) => doctor::run(&arguments, output),
         Verb::Keys(verb) => keys::run(&verb, output),
         Verb::Audit(arguments) => audit::run(&arguments, output),
@@ -236,7 +247,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Groups(verb) => groups::run(&verb, output),
         Verb::Dlq(verb) => dlq::run(&verb, output),
         Verb::Messages(verb) => messages::run(&verb, output),
-        Verb::Schedule(verb) => schedule::run(&verb, output),
+        Verb::Schedules(verb) => schedule::run(&verb, output),
         Verb::Traces(verb) => traces::run(&verb, output),
         Verb::Import(arguments) => import::run(&arguments, output),
         Verb::Export(arguments) => export::run(&arguments, output),
@@ -249,6 +260,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Verb::Log(arguments) => log::run(&arguments, output),
         Verb::Explain(arguments) => explain::run(&arguments, output),
         Verb::Config(verb) => config::run(&verb, output),
+        Verb::Backup(arguments) => backup::run(&arguments, output),
+        Verb::Restore(arguments) => restore::run(&arguments, output),
         Verb::Migrate(verb) => migrate::run(&verb, output),
         Verb::Bench(verb) => bench::run(&verb, output),
         Verb::Sim(verb) => sim::run(&verb, output),

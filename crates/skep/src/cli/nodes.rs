@@ -33,7 +33,7 @@ pub fn run(arguments: &NodesArgs, output: Output) -> Result<Exit, CliError> {
 fn print(overview: &Value) {
     let nodes = overview["nodes"].as_array().cloned().unwrap_or_default();
     output::table(
-        &["NODE", "STATUS", "WEIGHT", "OWNS", "HEARD", "API", "VERSION", "INSTANCE"],
+        &["NODE", "STATE", "WEIGHT", "OWNS", "HEARD", "API", "VERSION", "INSTANCE"],
         nodes.iter().map(|node| {
             let here = node["here"] == Value::Bool(true);
             let owns = node["owns"].as_object().into_iter().flatten();

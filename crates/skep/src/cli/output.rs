@@ -118,7 +118,8 @@ pub fn error(text: &str) {
     let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {text}");
 }
 
-fn terminal_width() -> Option<u16> {
+/// The columns of the terminal, if there is one.
+pub fn terminal_width() -> Option<u16> {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
         .map(|size| size.ws_col)

@@ -5,7 +5,9 @@ mod print;
 
 pub use add::read_file;
 
+use super::ask::Path;
 use super::client::{NodeArgs, encode};
+use super::entities::{self, OneArgs, PageArgs, SearchArgs, SomeArgs};
 use super::output::{self, Output};
 use super::{CliError, Exit, small_runtime};
 use crate::http::{
@@ -116,8 +118,8 @@ Examples:
 
 #[derive(Args)]
 pub struct LsArgs {
-    /// Only ids that contain this
-    search: Option<String>,
+    #[command(flatten)]
+    search: SearchArgs,
 
     /// Only of this kind
     #[arg(long, value_parser = ["http", "https", "tcp", "tls"])]
@@ -139,33 +141,8 @@ pub struct LsArgs {
     #[arg(long)]
     failing: bool,
 
-    /// So many at most
-    #[arg(long, value_name = "COUNT", default_value_t = 100,
-          value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    limit: u32,
-
-    /// Only ids after this one
-    #[arg(long, value_name = "ID")]
-    after: Option<String>,
-
     #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
-pub struct OneArgs {
-    /// The endpoint's id
-    id: String,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
-pub struct SomeArgs {
-    /// The endpoints' ids
-    #[arg(value_name = "ID", required = true)]
-    ids: Vec<String>,
+    page: PageArgs,
 
     #[command(flatten)]
     node: NodeArgs,
@@ -218,10 +195,12 @@ pub fn run(verb: &PollsVerb, output: Output) -> Result<Exit, CliError> {
             PollsVerb::Add(arguments) => add::run(arguments, output).await,
             PollsVerb::Ls(arguments) => list(arguments, output).await,
             PollsVerb::Show(arguments) => show(arguments, output).await,
-            PollsVerb::Pause(some) => each(some, "/pause", "paused", output).await,
-            PollsVerb::Resume(some) => each(some, "/resume", "resumed", output).await,
-            PollsVerb::Now(some) => each(some, "/poll", "will be polled in a moment", output).await,
-            PollsVerb::Rm(some) => remove(some).await,
+            PollsVerb::Pause(some) => act(some, "pause", "is paused", output).await,
+            PollsVerb::Resume(some) => act(some, "resume", "is polled again", output).await,
+            PollsVerb::Now(some) => act(some, "poll", "is polled in a moment", output).await,
+            PollsVerb::Rm(some) => {
+                entities::remove(&some.node, &["polls", "endpoints"], &some.ids, output).await
+            }
             PollsVerb::Import(arguments) => import(arguments, output).await,
             PollsVerb::Owners(arguments) => owners(arguments, output).await,
             PollsVerb::Results(arguments) => results(arguments, output).await,
@@ -231,26 +210,14 @@ pub fn run(verb: &PollsVerb, output: Output) -> Result<Exit, CliError> {
 }
 
 async fn list(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
-    let mut path = format!("/api/v1/polls/endpoints?limit={}", arguments.limit);
-    let filters = [
-        ("search", &arguments.search),
-        ("kind", &arguments.kind),
-        ("label", &arguments.label),
-        ("owner", &arguments.owner),
-        ("after", &arguments.after),
-    ];
-    for (name, value) in filters {
-        if let Some(value) = value {
-            path.push_str(&format!("&{name}={}", encode(value)));
-        }
-    }
-    if arguments.paused {
-        path.push_str("&paused=true");
-    }
-    if arguments.failing {
-        path.push_str("&state=failing");
-    }
-    let answer: EndpointsAnswer = arguments.node.get(&path).await?;
+    let path = arguments.search.of(Path::of(&["polls", "endpoints"]));
+    let path = path
+        .and("kind", arguments.kind.as_ref())
+        .and("label", arguments.label.as_ref())
+        .and("owner", arguments.owner.as_ref())
+        .and("paused", arguments.paused.then_some(true))
+        .and("state", arguments.failing.then_some("failing"));
+    let answer: EndpointsAnswer = arguments.node.get(arguments.page.of(path).as_str()).await?;
     match output {
         Output::Json => output::json(&answer),
         Output::Table if answer.endpoints.is_empty() => output::line("no endpoint"),
@@ -273,49 +240,12 @@ async fn show(arguments: &OneArgs, output: Output) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-/// Does one thing to several endpoints, and says which could not be done.
-async fn each(some: &SomeArgs, what: &str, done: &str, output: Output) -> Result<Exit, CliError> {
-    let mut changed = Vec::new();
-    let mut failed = None;
-    for id in &some.ids {
-        let answer: Result<EndpointView, CliError> =
-            some.node.call(Method::POST, &path_of(id, what), None).await;
-        match answer {
-            Ok(view) => {
-                if output == Output::Table {
-                    output::line(&format!("{id} {done}"));
-                }
-                changed.push(view);
-            }
-            Err(error) => failed = note_failure(failed, error),
-        }
-    }
-    if output == Output::Json {
-        output::json(&changed);
-    }
-    failed.map_or(Ok(Exit::Ok), Err)
-}
-
-async fn remove(some: &SomeArgs) -> Result<Exit, CliError> {
-    let mut failed = None;
-    for id in &some.ids {
-        match some.node.tell(Method::DELETE, &path_of(id, "")).await {
-            Ok(()) => output::line(&format!("{id} deleted")),
-            Err(error) => failed = note_failure(failed, error),
-        }
-    }
-    failed.map_or(Ok(Exit::Ok), Err)
-}
-
-/// The first failure ends the command after the others were tried; they are told as they come.
-fn note_failure(before: Option<CliError>, error: CliError) -> Option<CliError> {
-    match before {
-        Some(before) => {
-            output::error(&error.message);
-            Some(before)
-        }
-        None => Some(error),
-    }
+async fn act(some: &SomeArgs, what: &str, done: &str, output: Output) -> Result<Exit, CliError> {
+    entities::each(&some.ids, output, done, async |id| {
+        let path = Path::of(&["polls", "endpoints", id, what]);
+        some.node.call(Method::POST, path.as_str(), None).await
+    })
+    .await
 }
 
 async fn import(arguments: &ImportArgs, output: Output) -> Result<Exit, CliError> {

@@ -1,8 +1,9 @@
 //! `skep pools`: the worker pools of a node and their dead letters.
 
 use super::client::{NodeArgs, encode};
+use super::explain::Kind;
 use super::output::{self, Output, span, text, when};
-use super::watch::every_second;
+use super::watch::{WatchArgs, every_second};
 use super::{CliError, Exit, small_runtime};
 use crate::http::{LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer};
 use clap::{Args, Subcommand};
@@ -14,16 +15,16 @@ use serde_json::Value;
 pub enum PoolsVerb {
     /// List the pools: workers, queues, what was done
     #[command(visible_alias = "list", after_help = LS_EXAMPLES)]
-    Ls(NodeArgs),
+    Ls(LsArgs),
     /// Show one pool with its last scaling decisions
     #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
     /// List tasks that have been running for longer than they may
     #[command(after_help = STUCK_EXAMPLES)]
     Stuck(StuckArgs),
-    /// Show the pools every second until interrupted
-    #[command(after_help = WATCH_EXAMPLES)]
-    Watch(WatchArgs),
+    /// The old name of `skep pools ls --watch`
+    #[command(hide = true, after_help = LS_EXAMPLES)]
+    Watch(OldWatchArgs),
     /// Look at tasks that could not be done, try them again or discard them
     #[command(subcommand)]
     Dead(DeadVerb),
@@ -32,6 +33,8 @@ pub enum PoolsVerb {
 const LS_EXAMPLES: &str = "\
 Examples:
   skep pools ls
+  skep pools ls --watch                        every second until interrupted
+  skep pools ls --watch --count 10 --json      ten lines of JSON, one a second
   skep pools ls --json";
 
 const SHOW_EXAMPLES: &str = "\
@@ -44,20 +47,29 @@ Examples:
   skep pools stuck                             of all pools
   skep pools stuck high";
 
-const WATCH_EXAMPLES: &str = "\
-Examples:
-  skep pools watch
-  skep pools watch --count 10 --json           ten lines of JSON, one a second";
-
-const DEAD_EXAMPLES: &str = "\
+const DEAD_LS_EXAMPLES: &str = "\
 Examples:
   skep pools dead ls
-  skep pools dead ls --tier high --kind alert-webhook
+  skep pools dead ls --tier high --kind alert-webhook --json";
+
+const DEAD_SHOW_EXAMPLES: &str = "\
+Examples:
+  skep pools dead show 4f1a0c9e55d2b37a
+  skep explain dead:4f1a0c9e55d2b37a           why it was given up";
+
+const DEAD_RETRY_EXAMPLES: &str = "\
+Examples:
   skep pools dead retry 4f1a0c9e55d2b37a
   skep pools dead retry --all --kind alert-webhook
-  skep pools dead rm 4f1a0c9e55d2b37a
 
-Retrying and removing need a key with the scope `admin`.";
+Needs a key with the scope `admin`.";
+
+const DEAD_RM_EXAMPLES: &str = "\
+Examples:
+  skep pools dead rm 4f1a0c9e55d2b37a
+  skep pools dead rm --all --tier low
+
+Needs a key with the scope `admin`.";
 
 #[derive(Args)]
 pub struct ShowArgs {
@@ -78,7 +90,16 @@ pub struct StuckArgs {
 }
 
 #[derive(Args)]
-pub struct WatchArgs {
+pub struct LsArgs {
+    #[command(flatten)]
+    watch: WatchArgs,
+
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+#[derive(Args)]
+pub struct OldWatchArgs {
     /// Stop after so many times
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -91,16 +112,16 @@ pub struct WatchArgs {
 #[derive(Subcommand)]
 pub enum DeadVerb {
     /// List dead letters, the newest first
-    #[command(visible_alias = "list", after_help = DEAD_EXAMPLES)]
+    #[command(visible_alias = "list", after_help = DEAD_LS_EXAMPLES)]
     Ls(DeadListArgs),
     /// Show one with its errors and payload
-    #[command(after_help = DEAD_EXAMPLES)]
+    #[command(after_help = DEAD_SHOW_EXAMPLES)]
     Show(DeadShowArgs),
     /// Try dead letters again
-    #[command(after_help = DEAD_EXAMPLES)]
+    #[command(after_help = DEAD_RETRY_EXAMPLES)]
     Retry(DeadPickArgs),
     /// Discard dead letters
-    #[command(after_help = DEAD_EXAMPLES)]
+    #[command(visible_alias = "delete", after_help = DEAD_RM_EXAMPLES)]
     Rm(DeadPickArgs),
 }
 
@@ -125,6 +146,10 @@ pub struct DeadListArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
+
+    /// Only earlier ones than this: what the list before named as the next
+    #[arg(long, value_name = "MARK")]
+    before: Option<String>,
 
     #[command(flatten)]
     node: NodeArgs,
@@ -159,12 +184,10 @@ pub struct DeadPickArgs {
 pub fn run(verb: &PoolsVerb, output: Output) -> Result<Exit, CliError> {
     let runtime = small_runtime()?;
     match verb {
-        PoolsVerb::Ls(node) => {
-            let answer: PoolsAnswer = runtime.block_on(node.get("/metrics/pools"))?;
-            match output {
-                Output::Json => output::json(&answer.pools),
-                Output::Table => print_pools(&answer.pools),
-            }
+        PoolsVerb::Ls(arguments) => {
+            let ask = async || all(&arguments.node).await;
+            let showing = arguments.watch.show(output, ask, |pools| print_pools(pools));
+            return runtime.block_on(showing);
         }
         PoolsVerb::Show(arguments) => {
             let path = format!("/metrics/pools/{}", encode(&arguments.name));
@@ -252,10 +275,11 @@ fn print_pool(answer: &PoolAnswer) {
     }
     output::line("");
     output::table(
-        &["WHEN", "WHAT", "WORKERS", "WHY"],
+        &["ID", "WHEN", "WHAT", "WORKERS", "WHY"],
         answer.scaling.iter().rev().take(20).map(|one| {
             let when = when(one["at_ms"].as_i64().unwrap_or(0));
-            vec![when, text(one, "action"), text(one, "workers"), text(one, "reason")]
+            let id = Kind::Scale.id(&text(one, "number"));
+            vec![id, when, text(one, "action"), text(one, "workers"), text(one, "reason")]
         }),
     );
 }
@@ -292,22 +316,30 @@ fn print_stuck(stuck: &[Value]) {
     );
 }
 
-async fn watch(arguments: &WatchArgs, output: Output) -> Result<Exit, CliError> {
-    let ask = async || {
-        let answer: PoolsAnswer = arguments.node.get("/metrics/pools").await?;
-        Ok(answer.pools)
-    };
+async fn all(node: &NodeArgs) -> Result<Vec<Value>, CliError> {
+    let answer: PoolsAnswer = node.get("/metrics/pools").await?;
+    Ok(answer.pools)
+}
+
+async fn watch(arguments: &OldWatchArgs, output: Output) -> Result<Exit, CliError> {
+    let ask = async || all(&arguments.node).await;
     every_second(arguments.count, output, true, ask, |pools| print_pools(pools)).await
 }
 
 async fn dead(verb: &DeadVerb, output: Output) -> Result<Exit, CliError> {
     match verb {
         DeadVerb::Ls(arguments) => {
-            let answer = page(&arguments.node, &arguments.filter, arguments.limit, None).await?;
+            let (limit, before) = (arguments.limit, arguments.before.as_deref());
+            let answer = page(&arguments.node, &arguments.filter, limit, before).await?;
             match output {
                 Output::Json => output::json(&answer.letters),
                 Output::Table if answer.letters.is_empty() => output::line("no task has failed"),
-                Output::Table => print_letters(answer.letters),
+                Output::Table => {
+                    print_letters(answer.letters);
+                    if let Some(next) = answer.next {
+                        output::line(&format!("\nthe next with --before {next}"));
+                    }
+                }
             }
             Ok(Exit::Ok)
         }
@@ -429,5 +461,6 @@ fn print_letter(letter: &LetterView) {
     if let Some(payload) = letter.payload_text.as_ref().or(letter.payload_base64.as_ref()) {
         rows.push(vec!["payload".to_owned(), payload.clone()]);
     }
+    rows.push(vec!["why".to_owned(), format!("skep explain {}", Kind::Dead.id(&letter.id))]);
     output::table(&["", ""], rows);
 }

@@ -28,8 +28,8 @@ pub enum QueuesVerb {
     #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
     /// Make a queue, or change its options
-    #[command(after_help = configure::EXAMPLES)]
-    Configure(configure::ConfigureArgs),
+    #[command(visible_alias = "add", alias = "configure", after_help = configure::EXAMPLES)]
+    Set(configure::ConfigureArgs),
     /// Delete a queue with everything in it
     #[command(visible_alias = "delete", after_help = RM_EXAMPLES)]
     Rm(RmArgs),
@@ -89,12 +89,17 @@ there is no terminal --yes is needed. Needs a key with the scope `admin`.";
 const PARTITIONS_EXAMPLES: &str = "\
 Examples:
   skep queues partitions orders
-  skep queues partitions orders --prefix customer-
+  skep queues partitions orders --search customer-
   skep queues partitions orders --limit 1000 --json";
 
 #[derive(Args)]
 pub struct LsArgs {
     /// Only names that begin with this
+    #[arg(value_name = "SEARCH")]
+    word: Option<String>,
+
+    /// The same with a flag
+    #[arg(long, value_name = "TEXT", conflicts_with = "word")]
     search: Option<String>,
 
     /// Only of this namespace
@@ -151,7 +156,7 @@ pub struct PartitionsArgs {
     name: String,
 
     /// Only names that begin with this
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long = "search", alias = "prefix", value_name = "TEXT")]
     prefix: Option<String>,
 
     /// So many at most
@@ -172,7 +177,7 @@ pub fn run(verb: &QueuesVerb, output: Output) -> Result<Exit, CliError> {
         match verb {
             QueuesVerb::Ls(arguments) => list(arguments, output).await,
             QueuesVerb::Show(arguments) => show(arguments, output).await,
-            QueuesVerb::Configure(arguments) => configure::run(arguments, output).await,
+            QueuesVerb::Set(arguments) => configure::run(arguments, output).await,
             QueuesVerb::Rm(arguments) => remove(arguments, output).await,
             QueuesVerb::Clear(arguments) => clear(arguments, output).await,
             QueuesVerb::Tail(arguments) => tail::run(arguments, output).await,
@@ -187,7 +192,7 @@ pub fn run(verb: &QueuesVerb, output: Output) -> Result<Exit, CliError> {
 async fn list(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
     let path = Path::of(&["resources", "queues"])
         .with("limit", arguments.limit)
-        .and("search", arguments.search.as_ref())
+        .and("search", arguments.word.as_ref().or(arguments.search.as_ref()))
         .and("namespace", arguments.namespace.as_ref())
         .and("task", arguments.task.as_ref())
         .and("after", arguments.after.as_ref());

@@ -4,6 +4,7 @@ mod add;
 mod print;
 
 use super::client::{NodeArgs, encode};
+use super::entities;
 use super::output::{self, Output};
 use super::{CliError, Exit, small_runtime};
 use crate::http::{RouteEventsAnswer, StatsAnswer};
@@ -206,7 +207,9 @@ pub fn run(verb: &RoutesVerb, output: Output) -> Result<Exit, CliError> {
             RoutesVerb::Ls(node) => list(node, output).await,
             RoutesVerb::Show(arguments) => show(arguments, output).await,
             RoutesVerb::Add(arguments) => add::run(arguments, output).await,
-            RoutesVerb::Rm(arguments) => remove(arguments).await,
+            RoutesVerb::Rm(some) => {
+                entities::remove(&some.node, &["routes"], &some.names, output).await
+            }
             RoutesVerb::Maintenance(arguments) => maintenance(arguments, output).await,
             RoutesVerb::Test(arguments) => test(arguments, output).await,
             RoutesVerb::Stats(arguments) => stats(arguments, output).await,
@@ -232,19 +235,6 @@ async fn show(arguments: &OneArgs, output: Output) -> Result<Exit, CliError> {
         Output::Table => print::route(&answer),
     }
     Ok(Exit::Ok)
-}
-
-async fn remove(some: &SomeArgs) -> Result<Exit, CliError> {
-    let mut failed: Option<CliError> = None;
-    for name in &some.names {
-        match some.node.tell(Method::DELETE, &path_of(name, "")).await {
-            Ok(()) => output::line(&format!("{name} deleted")),
-            // The first one ends the command after the others were tried.
-            Err(error) if failed.is_some() => output::error(&error.message),
-            Err(error) => failed = Some(error),
-        }
-    }
-    failed.map_or(Ok(Exit::Ok), Err)
 }
 
 async fn maintenance(arguments: &MaintenanceArgs, output: Output) -> Result<Exit, CliError> {

@@ -1,4 +1,4 @@
-//! `skep schedule`: messages that are pushed at certain times.
+//! `skep schedules`: messages that are pushed at certain times.
 
 use super::ask::Path;
 use super::cells::{in_a_line, list, more, name, parsed, second, to_the_second};
@@ -42,16 +42,16 @@ pub enum ScheduleVerb {
 
 const LS_EXAMPLES: &str = "\
 Examples:
-  skep schedule ls
-  skep schedule ls --queue reports --json";
+  skep schedules ls
+  skep schedules ls --queue reports --json";
 
 const ADD_EXAMPLES: &str = "\
 Examples:
-  skep schedule add morning --queue reports --cron '0 9 * * 1-5' --timezone Europe/Berlin \\
+  skep schedules add morning --queue reports --cron '0 9 * * 1-5' --timezone Europe/Berlin \\
       --payload '{\"report\": \"daily\"}'
-  skep schedule add ping --queue pings --every 30s --payload null
-  skep schedule add morning --queue reports --cron '0 8 * * 1-5' --payload @report.json --replace
-  make-report | skep schedule add nightly --queue reports --cron '30 2 * * *' --payload -
+  skep schedules add ping --queue pings --every 30s --payload null
+  skep schedules add morning --queue reports --cron '0 8 * * 1-5' --payload @report.json --replace
+  make-report | skep schedules add nightly --queue reports --cron '30 2 * * *' --payload -
 
 --cron has five fields: minute, hour, day of the month, month, day of the week. After the nodes were
 away only the latest time that was missed is made up for; --catch-up says otherwise. Needs a key
@@ -59,25 +59,25 @@ with the scope `admin`.";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
-  skep schedule show morning
-  skep schedule show morning --json";
+  skep schedules show morning
+  skep schedules show morning --json";
 
 const RM_EXAMPLES: &str = "\
 Examples:
-  skep schedule rm morning
+  skep schedules rm morning
 
 Needs a key with the scope `admin`.";
 
 const PAUSE_EXAMPLES: &str = "\
 Examples:
-  skep schedule pause morning
-  skep schedule resume morning
+  skep schedules pause morning
+  skep schedules resume morning
 
 Both need a key with the scope `admin`.";
 
 const FIRE_EXAMPLES: &str = "\
 Examples:
-  skep schedule fire morning
+  skep schedules fire morning
 
 Its next time stays as it is. Needs a key with the scope `admin`.";
 
@@ -372,7 +372,7 @@ mod tests {
     fn body(more: &[&str]) -> Result<String, String> {
         let words = [&["skep", "schedule", "add", "morning", "--queue", "q"], more].concat();
         match Cli::try_parse_from(words).map(|cli| cli.verb) {
-            Ok(Verb::Schedule(ScheduleVerb::Add(arguments))) => match arguments.body() {
+            Ok(Verb::Schedules(ScheduleVerb::Add(arguments))) => match arguments.body() {
                 Ok(body) => Ok(serde_json::to_string(&body).expect("JSON")),
                 Err(error) => Err(error.message),
             },

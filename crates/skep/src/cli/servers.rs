@@ -5,13 +5,12 @@ mod print;
 
 use super::ask::Path;
 use super::client::NodeArgs;
-use super::entities::{self, Fields, NewestArgs, PageArgs};
+use super::entities::{self, Fields, HistoryArgs, NewestArgs, PageArgs, SearchArgs, SomeArgs};
 use super::output::{self, Output, text};
 use super::{CliError, Exit, small_runtime};
 use clap::{Args, Subcommand};
 use fields::{AddArgs, SetArgs};
 use hyper::Method;
-use serde_json::Value;
 
 /// What to do with servers.
 #[derive(Subcommand)]
@@ -92,8 +91,8 @@ Examples:
 
 #[derive(Args)]
 pub struct LsArgs {
-    /// Only ids that contain this
-    search: Option<String>,
+    #[command(flatten)]
+    search: SearchArgs,
 
     /// Only of this account
     #[arg(long, value_name = "ID")]
@@ -124,16 +123,6 @@ pub struct ShowArgs {
 }
 
 #[derive(Args)]
-pub struct SomeArgs {
-    /// The servers' ids
-    #[arg(value_name = "ID", required = true)]
-    ids: Vec<String>,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
 pub struct SamplesArgs {
     /// The server's id
     id: String,
@@ -141,18 +130,6 @@ pub struct SamplesArgs {
     /// Only those of this monitor
     #[arg(long, value_name = "ID")]
     monitor: Option<String>,
-
-    #[command(flatten)]
-    newest: NewestArgs,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
-pub struct HistoryArgs {
-    /// The server's id
-    id: String,
 
     #[command(flatten)]
     newest: NewestArgs,
@@ -178,7 +155,7 @@ pub fn run(verb: &ServersVerb, output: Output) -> Result<Exit, CliError> {
                 act(some, "review", "is reviewed in a moment", output).await
             }
             ServersVerb::Rm(some) => {
-                entities::remove(&some.node, "servers", &some.ids, output).await
+                entities::remove(&some.node, &["servers"], &some.ids, output).await
             }
             ServersVerb::Samples(arguments) => {
                 let path = Path::of(&["servers", &arguments.id, "samples"])
@@ -186,18 +163,15 @@ pub fn run(verb: &ServersVerb, output: Output) -> Result<Exit, CliError> {
                 let answer = arguments.node.get(arguments.newest.of(path).as_str()).await?;
                 entities::print(&answer, output, print::samples)
             }
-            ServersVerb::History(arguments) => {
-                let path = Path::of(&["servers", &arguments.id, "history"]);
-                let answer = arguments.node.get(arguments.newest.of(path).as_str()).await?;
-                entities::print(&answer, output, entities::changes)
-            }
+            ServersVerb::History(arguments) => arguments.show("servers", output).await,
         }
     })
 }
 
 async fn ls(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
-    let path = Path::of(&["servers"])
-        .and("search", arguments.search.as_deref())
+    let path = arguments
+        .search
+        .of(Path::of(&["servers"]))
         .and("account", arguments.account.as_deref())
         .and("state", arguments.below_target.then_some("below_target"));
     let answer = arguments.node.get(arguments.page.of(path).as_str()).await?;
@@ -215,10 +189,7 @@ async fn add(arguments: &AddArgs, output: Output) -> Result<Exit, CliError> {
 }
 
 async fn set(arguments: &SetArgs, output: Output) -> Result<Exit, CliError> {
-    let path = Path::of(&["servers", arguments.id()]);
-    let view: Value = arguments.node().get(path.as_str()).await?;
-    let fields = arguments.over(&view);
-    let answer = entities::replace(arguments.node(), &path, fields).await?;
+    let answer = arguments.base.change("servers", |view| arguments.over(view)).await?;
     entities::print(&answer, output, |answer| {
         output::line(&format!("{} is changed: {}", text(answer, "id"), print::described(answer)));
     })

@@ -1,6 +1,8 @@
 //! `skep sessions`: who is served by whom, who waits, and why.
 
 use super::client::{NodeArgs, encode};
+use super::entities::{self, OneArgs, SomeArgs};
+use super::explain::Kind;
 use super::output::{self, Output, text};
 use super::{CliError, Exit, small_runtime};
 use crate::http::{SessionView, SessionsAnswer, SessionsOverview};
@@ -14,7 +16,7 @@ Examples:
   skep sessions                                open and waiting ones, of all gateways
   skep sessions --state waiting
   skep sessions show s-1f2e3d-42
-  skep sessions end s-1f2e3d-42
+  skep explain s-1f2e3d-42                     why it got its worker
   skep sessions explain --kind chromium        which worker would one get now, and why?";
 
 /// Without a verb they are listed.
@@ -101,25 +103,6 @@ pub struct LsArgs {
 }
 
 #[derive(Args)]
-pub struct OneArgs {
-    /// The session's id, as in s-1f2e3d-42
-    id: String,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
-pub struct SomeArgs {
-    /// The sessions' ids
-    #[arg(value_name = "ID", required = true)]
-    ids: Vec<String>,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
 pub struct ExplainArgs {
     /// The kind of worker [default: the node's `sessions.default_kind`]
     #[arg(long)]
@@ -147,7 +130,7 @@ pub fn run(arguments: &SessionsArgs, output: Output) -> Result<Exit, CliError> {
             None => list(&arguments.ls, output).await,
             Some(SessionsVerb::Ls(ls)) => list(ls, output).await,
             Some(SessionsVerb::Show(one)) => show(one, output).await,
-            Some(SessionsVerb::End(some)) => end(some).await,
+            Some(SessionsVerb::End(some)) => end(some, output).await,
             Some(SessionsVerb::Explain(wish)) => explain(wish, output).await,
         }
     })
@@ -185,7 +168,7 @@ async fn list(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
 /// Sessions as a table.
 pub fn print(answer: &SessionsAnswer) {
     output::table(
-        &["SESSION", "KIND", "STATE", "WORKER", "NODE", "KEY", "FOR"],
+        &["SESSION", "KIND", "STATE", "WORKER", "NODE", "KEY", "AGE"],
         answer.sessions.iter().map(|one| {
             let dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
             vec![
@@ -235,22 +218,17 @@ async fn show(arguments: &OneArgs, output: Output) -> Result<Exit, CliError> {
             for (name, value) in rows {
                 output::line(&format!("{name:7}  {value}"));
             }
+            output::line(&format!("why      skep explain {}", Kind::Session.id(&one.id)));
         }
     }
     Ok(Exit::Ok)
 }
 
-/// The first failure ends the command after the others were tried.
-async fn end(some: &SomeArgs) -> Result<Exit, CliError> {
-    let mut failed = None;
-    for id in &some.ids {
-        match some.node.tell(Method::DELETE, &path_of(id)).await {
-            Ok(()) => output::line(&format!("{id} is being ended")),
-            Err(error) if failed.is_none() => failed = Some(error),
-            Err(error) => output::error(&error.message),
-        }
-    }
-    failed.map_or(Ok(Exit::Ok), Err)
+async fn end(some: &SomeArgs, output: Output) -> Result<Exit, CliError> {
+    entities::each(&some.ids, output, "is being ended", async |id| {
+        entities::tell(&some.node, Method::DELETE, &["sessions", id], id).await
+    })
+    .await
 }
 
 async fn explain(wish: &ExplainArgs, output: Output) -> Result<Exit, CliError> {

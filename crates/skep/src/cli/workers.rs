@@ -1,6 +1,8 @@
 //! `skep workers`: who serves sessions, and how worn they are.
 
 use super::client::{NodeArgs, encode};
+use super::entities;
+use super::explain::Kind;
 use super::output::{self, Output};
 use super::{CliError, Exit, small_runtime};
 use crate::http::{SessionsAnswer, SessionsOverview, WorkerView, WorkersAnswer};
@@ -11,11 +13,9 @@ use std::collections::BTreeMap;
 const EXAMPLES: &str = "\
 Examples:
   skep workers                                 all, with how worn they are
-  skep workers --kind chromium --standing held
+  skep workers --kind chromium --state held
   skep workers show browser-1
-  skep workers drain browser-1                 no new sessions; those it has go on
-  skep workers undrain browser-1
-  skep workers remove browser-1                ends its sessions and its supervisor";
+  skep explain worker:browser-1                why it gets sessions, or none";
 
 /// Without a verb they are listed.
 #[derive(Args)]
@@ -44,15 +44,15 @@ pub enum WorkersVerb {
     #[command(after_help = DRAIN_EXAMPLES)]
     Undrain(SomeArgs),
     /// Send workers away: their sessions are ended and their supervisors stop them
-    #[command(after_help = REMOVE_EXAMPLES)]
-    Remove(SomeArgs),
+    #[command(alias = "remove", after_help = RM_EXAMPLES)]
+    Rm(SomeArgs),
 }
 
 const LS_EXAMPLES: &str = "\
 Examples:
   skep workers ls
   skep workers ls --kind chromium --label eu
-  skep workers ls --standing suspect --json
+  skep workers ls --state suspect --json
 
 A worker is ready or due (free, but nearly worn out), full, held (worn out, waits for the budget),
 draining or restarting (it has its permit), drained (by an operator), suspect (it did not answer),
@@ -71,10 +71,10 @@ Examples:
 
 A worker stays drained when its program is started anew. Both need a key with the scope `worker`.";
 
-const REMOVE_EXAMPLES: &str = "\
+const RM_EXAMPLES: &str = "\
 Examples:
   skep workers drain browser-1                 first, if its sessions should end by themselves
-  skep workers remove browser-1
+  skep workers rm browser-1
 
 `skep worker` stops its program and ends with success. Needs a key with the scope `admin`.";
 
@@ -89,16 +89,20 @@ pub struct LsArgs {
     label: Option<String>,
 
     /// Only those that stand so, as in ready, held or suspect
-    #[arg(long)]
-    standing: Option<String>,
+    #[arg(long, alias = "standing")]
+    state: Option<String>,
 
     /// So many at most
     #[arg(long, value_name = "COUNT", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
 
+    /// Only those after this number, as the page before says
+    #[arg(long, value_name = "NUMBER", conflicts_with = "from")]
+    after: Option<u64>,
+
     /// From this number on
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", hide = true)]
     from: Option<u64>,
 
     #[command(flatten)]
@@ -137,11 +141,13 @@ pub fn run(arguments: &WorkersArgs, output: Output) -> Result<Exit, CliError> {
             None => list(&arguments.ls, output).await,
             Some(WorkersVerb::Ls(ls)) => list(ls, output).await,
             Some(WorkersVerb::Show(one)) => show(one, output).await,
-            Some(WorkersVerb::Drain(some)) => each(some, "drain", "gets no new sessions").await,
-            Some(WorkersVerb::Undrain(some)) => {
-                each(some, "undrain", "may have sessions again").await
+            Some(WorkersVerb::Drain(some)) => {
+                act(some, "drain", "gets no new sessions", output).await
             }
-            Some(WorkersVerb::Remove(some)) => each(some, "remove", "is sent away").await,
+            Some(WorkersVerb::Undrain(some)) => {
+                act(some, "undrain", "may have sessions again", output).await
+            }
+            Some(WorkersVerb::Rm(some)) => act(some, "remove", "is sent away", output).await,
         }
     })
 }
@@ -149,13 +155,13 @@ pub fn run(arguments: &WorkersArgs, output: Output) -> Result<Exit, CliError> {
 async fn list(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
     let mut path = format!("/api/v1/sessions/workers?limit={}", arguments.limit);
     let filters =
-        [("kind", &arguments.kind), ("label", &arguments.label), ("standing", &arguments.standing)];
+        [("kind", &arguments.kind), ("label", &arguments.label), ("standing", &arguments.state)];
     for (name, value) in filters {
         if let Some(value) = value {
             path.push_str(&format!("&{name}={}", encode(value)));
         }
     }
-    if let Some(from) = arguments.from {
+    if let Some(from) = arguments.from.or(arguments.after.map(|after| after + 1)) {
         path.push_str(&format!("&from={from}"));
     }
     let answer: WorkersAnswer = arguments.node.get(&path).await?;
@@ -164,12 +170,13 @@ async fn list(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
         Output::Table if answer.workers.is_empty() => output::line("no worker"),
         Output::Table => {
             let limits = Limits::ask(&arguments.node).await?;
-            let mut headings = vec!["WORKER", "NAME", "KIND", "STANDING", "ACTIVE", "LIFETIME"];
+            let mut headings = vec!["NAME", "WORKER", "KIND", "STATE", "ACTIVE", "LIFETIME"];
             headings.extend(["LABELS", "VERSION", "MEMORY", "HEARD"]);
             output::table(&headings, answer.workers.iter().map(|one| row(one, &limits)));
             if let Some(next) = answer.next {
                 let shown = answer.workers.len();
-                output::line(&format!("\n{shown} are shown; the next with --from {next}"));
+                let last = next.saturating_sub(1);
+                output::line(&format!("\n{shown} are shown; the next with --after {last}"));
             }
         }
     }
@@ -198,8 +205,8 @@ impl Limits {
 
 fn row(one: &WorkerView, limits: &Limits) -> Vec<String> {
     vec![
-        one.worker.clone(),
         one.name.clone(),
+        one.worker.clone(),
         one.kind.clone(),
         one.standing.clone(),
         active(one),
@@ -247,10 +254,10 @@ async fn show(arguments: &OneArgs, output: Output) -> Result<Exit, CliError> {
         count => format!(", did not answer {count} times in a row"),
     };
     let rows = [
-        ("worker", format!("{} {}", one.worker, one.name)),
+        ("worker", format!("{} {}", one.name, one.worker)),
         ("kind", one.kind.clone()),
         ("address", one.address.clone()),
-        ("standing", format!("{}{failures}", one.standing)),
+        ("state", format!("{}{failures}", one.standing)),
         ("active", active(&one)),
         ("lifetime", lifetime),
         ("labels", dash(&one.labels.join(", "))),
@@ -258,6 +265,7 @@ async fn show(arguments: &OneArgs, output: Output) -> Result<Exit, CliError> {
         ("memory", load),
         ("program since", one.since.clone()),
         ("heard", ago(&one.heard)),
+        ("why", format!("skep explain {}", Kind::Worker.id(&one.name))),
     ];
     for (name, value) in rows {
         output::line(&format!("{name:13}  {value}"));
@@ -269,19 +277,12 @@ async fn show(arguments: &OneArgs, output: Output) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-/// Does one thing to several workers. The first failure ends the command after the others were
-/// tried.
-async fn each(some: &SomeArgs, what: &str, done: &str) -> Result<Exit, CliError> {
-    let mut failed = None;
-    for name in &some.names {
-        let path = path_of(name, &format!("/{what}"));
-        match some.node.tell(Method::POST, &path).await {
-            Ok(()) => output::line(&format!("{name} {done}")),
-            Err(error) if failed.is_none() => failed = Some(error),
-            Err(error) => output::error(&error.message),
-        }
-    }
-    failed.map_or(Ok(Exit::Ok), Err)
+async fn act(some: &SomeArgs, what: &str, done: &str, output: Output) -> Result<Exit, CliError> {
+    entities::each(&some.names, output, done, async |name| {
+        let place = ["sessions", "workers", name, what];
+        entities::tell(&some.node, Method::POST, &place, name).await
+    })
+    .await
 }
 
 fn dash(text: &str) -> String {

@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
+use skep_dial::Dialler;
 use skep_gateway::{
     Body, BodyError, Checkout, Closed, Credentials, Desk, Gateway, GatewayError, Refusal, Seat,
     WorkerUrl,
@@ -43,7 +44,13 @@ pub fn bind_gateway(shared: &Arc<Shared>) -> Result<Gateway<NodeDesk, NodeFront>
     let bind = |listen: SocketAddr| {
         let desk = NodeDesk { shared: shared.clone(), plain: gateway_router(shared) };
         let front = NodeFront(shared.routes.clone());
-        Gateway::bind(settings.options(listen), desk, front, shared.gateway_metrics().clone())
+        let dialler = shared.work.dials.dialler("session");
+        Gateway::bind(
+            settings.options(listen, dialler),
+            desk,
+            front,
+            shared.gateway_metrics().clone(),
+        )
     };
     let Some(wanted) = settings.listen else {
         let usual = GatewaySettings::LISTEN_DEFAULT;
@@ -189,20 +196,15 @@ pub fn refusal(refused: &Refused) -> Refusal {
 
 /// Asks suspects whether they answer.
 pub struct WorkerProber {
-    limit: Duration,
-}
-
-impl WorkerProber {
-    pub fn new(limit: Duration) -> Self {
-        WorkerProber { limit }
-    }
+    pub limit: Duration,
+    pub dialler: Dialler,
 }
 
 impl Probing for WorkerProber {
     fn answers(&self, url: Arc<str>) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(async move {
             match url.parse() {
-                Ok(url) => skep_gateway::answers(&url, self.limit).await,
+                Ok(url) => skep_gateway::answers(&self.dialler, &url, self.limit).await,
                 Err(_) => false,
             }
         })

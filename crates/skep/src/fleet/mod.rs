@@ -7,11 +7,12 @@ pub use desk::{NodeDesk, bind_gateway, run_gateway};
 use crate::node::{Shared, State};
 use crate::settings::Settings;
 use anyhow::Context;
+use skep_dial::Dials;
 use skep_gateway::GatewayMetrics;
 use skep_monitors::{Monitors, MonitorsMetrics};
 use skep_nodes::{MemoryTable, Nodes, NodesMetrics, PostgresTable, RedisTable, TableStore};
 use skep_policy::Clock;
-use skep_polls::{Hub, Polls, PollsMetrics, Prober, Publish};
+use skep_polls::{Hub, Polls, PollsMetrics, ProbeOptions, Prober, Publish};
 use skep_sessions::{Sessions, SessionsMetrics};
 use skep_store::{Agreement, StoreError, Stores};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl Fleet {
         info: &serde_json::Value,
         stores: &Stores,
         publish: Option<Arc<dyn Publish>>,
-        metrics: &FleetMetrics,
+        (metrics, dials): (&FleetMetrics, &Dials),
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let common = stores.common::<Common>();
@@ -73,7 +74,8 @@ impl Fleet {
             options.epoch = last_epoch;
         }
         let nodes = Nodes::new(options, table, metrics.nodes.clone(), clock.clone());
-        let prober = Prober::new().context("polls cannot be made")?;
+        let probing = ProbeOptions { dialler: dials.dialler("poll"), ..ProbeOptions::default() };
+        let prober = Prober::with(&probing).context("polls cannot be made")?;
         let polls = Polls::new(
             stores.database().clone(),
             nodes.clone(),
@@ -96,7 +98,10 @@ impl Fleet {
         let sessions = Sessions::new(
             settings.sessions.options(name),
             sessions_table,
-            Box::new(desk::WorkerProber::new(settings.gateway.dial_timeout)),
+            Box::new(desk::WorkerProber {
+                limit: settings.gateway.dial_timeout,
+                dialler: dials.dialler("session"),
+            }),
             metrics.sessions.clone(),
         );
         Ok(Fleet { nodes, polls, monitors, sessions })

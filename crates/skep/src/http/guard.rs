@@ -1,5 +1,8 @@
 //! Around every request: who asks and whether they may, and its limits.
 
+use super::intent::{
+    CSRF_TOKEN, changes, check_host, check_intent, check_one_host, cross_site, is_of_other_origin,
+};
 use super::noted::{Noted, Told, known_length};
 use super::problem::{self, Code, Problem};
 use super::routes::POP_WAIT_MAX;
@@ -24,7 +27,6 @@ use std::time::Duration;
 pub const COOKIE: &str = "skep_login";
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-const CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
 
 /// What callers prove themselves with.
 static PROOFS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, API_KEY];
@@ -129,8 +131,9 @@ pub async fn guard(
         Need::Scope(_) | Need::Either(..) => shared.settings.api.body_max.0,
     };
     let admitted = believed
+        .and_then(|()| check_one_host(&request))
         .and_then(|()| check_length(body_max, request.headers()))
-        .and_then(|()| admit(&shared, need, (request.method(), request.headers()), address));
+        .and_then(|()| admit(&shared, need, (changes(&request), request.headers()), address));
     let caller = admitted.as_ref().ok().and_then(Option::as_ref);
     noted.look(&shared, caller, || {
         let bytes_in = known_length(request.body());
@@ -232,7 +235,7 @@ async fn read_away(request: Request) {
 pub fn admit(
     shared: &Shared,
     need: Need,
-    (method, headers): (&Method, &HeaderMap),
+    (changes, headers): (bool, &HeaderMap),
     address: IpAddr,
 ) -> Result<Option<Caller>, Problem> {
     let Some(ring) = shared.access.ring() else {
@@ -265,7 +268,7 @@ pub fn admit(
             }
         }
     }
-    check_intent(&caller, method, headers)?;
+    check_intent(&caller, changes, headers)?;
     Ok(Some(caller))
 }
 
@@ -288,7 +291,12 @@ pub fn admit_session(
         })?,
     };
     check_scope(&caller, Scope::Session)?;
-    check_intent(&caller, &Method::GET, headers)?;
+    check_intent(&caller, false, headers)?;
+    // A login belongs to the dashboard. Browsers ask nobody before they open a WebSocket, and send
+    // the cookie from every port of its host.
+    if matches!(caller.who, Who::Login { .. }) && is_of_other_origin(headers) {
+        return Err(cross_site());
+    }
     Ok(caller)
 }
 
@@ -370,60 +378,11 @@ pub fn cookie(headers: &HeaderMap) -> Option<&str> {
 pub fn refuse(refusal: Refusal) -> Problem {
     let (code, detail): (&'static Code, _) = match refusal {
         Refusal::Wrong => (&problem::E_KEY_WRONG, "no key of this installation is like this"),
-        Refusal::Revoked => (&problem::E_KEY_REVOKED, "make a new one with `skep keys create`"),
-        Refusal::Expired => (&problem::E_KEY_EXPIRED, "make a new one with `skep keys create`"),
+        Refusal::Revoked => (&problem::E_KEY_REVOKED, "make a new one with `skep keys add`"),
+        Refusal::Expired => (&problem::E_KEY_EXPIRED, "make a new one with `skep keys add`"),
         Refusal::LoginOver => (&problem::E_LOGIN_OVER, "log in again"),
     };
     Problem::new(code, detail)
-}
-
-/// While the node trusts its own machine, a page that reached it by a name of its own choosing
-/// (DNS rebinding) must not be trusted too.
-fn check_host(headers: &HeaderMap, own: SocketAddr) -> Result<(), Problem> {
-    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let is_ours = name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip == own.ip());
-    if is_ours {
-        return Ok(());
-    }
-    let detail = "as long as there is no key, use localhost or 127.0.0.1 in the address".to_owned();
-    Err(Problem::new(&problem::E_HOST, detail))
-}
-
-/// Whether a request was meant: a browser can be made to send some that nobody asked for.
-fn check_intent(caller: &Caller, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
-    let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    match &caller.who {
-        Who::Login { csrf, .. } if changes => {
-            let sent = text(&CSRF_TOKEN).unwrap_or_default();
-            if bool::from(subtle::ConstantTimeEq::ct_eq(sent.as_bytes(), csrf.as_bytes())) {
-                return Ok(());
-            }
-            let detail = "send the token of GET /api/v1/session as X-CSRF-Token";
-            Err(Problem::new(&problem::E_CSRF, detail))
-        }
-        Who::Key { .. } | Who::Login { .. } => Ok(()),
-        // Pages of other sites, those without an origin too, are trusted by nobody: they may send a
-        // key, which is how they show that they were meant to come.
-        Who::Local | Who::Anyone => {
-            let host = text(&header::HOST).unwrap_or_default();
-            let foreign = text(&header::ORIGIN).is_some_and(|origin| {
-                origin.split_once("://").is_none_or(|(_, origin)| origin != host)
-            });
-            let site = text(&HeaderName::from_static("sec-fetch-site"));
-            if foreign || (changes && site == Some("cross-site")) {
-                let detail = "a page of another site is not trusted as this machine is";
-                return Err(Problem::new(&problem::E_CROSS_SITE, detail));
-            }
-            Ok(())
-        }
-    }
 }
 
 #[cfg(test)]

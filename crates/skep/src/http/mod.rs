@@ -12,6 +12,7 @@
 mod certificate;
 mod extract;
 mod guard;
+mod intent;
 mod lane;
 mod noted;
 mod problem;

@@ -42,8 +42,12 @@ codes! {
     E_ACCOUNT_INVALID 400 "The account cannot be kept like that";
     E_ACCOUNT_IN_USE 409 "The account still has monitors or servers";
     E_ACCOUNT_UNKNOWN 404 "There is no such account";
+    E_ADDRESS_DENIED 400 "The address is not to be reached from here";
     E_AGENT_UNBOUND 403 "The key belongs to no monitor";
     E_ANSWER_LOST 502 "The answer of another node was lost";
+    E_BACKUP_BUSY 409 "A backup is being made already";
+    E_BACKUP_POSTGRES 409 "The data is in PostgreSQL";
+    E_BACKUP_ROOM 507 "There is no room for a copy";
     E_BODY_INVALID 400 "The body cannot be read";
     E_BODY_TOO_LARGE 413 "The body is too large";
     E_BODY_TYPE 415 "The body is not JSON";

@@ -87,10 +87,11 @@ impl StoreKeeper {
         let info = serde_json::json!({
             "api": address.to_string(), "version": env!("CARGO_PKG_VERSION"), "cluster": cluster,
         });
-        let (metrics, clock) = (&self.shared.fleet_metrics, self.shared.clock.clone());
+        let counted = (&self.shared.fleet_metrics, &self.shared.work.dials);
+        let clock = self.shared.clock.clone();
         let publish = self.shared.queues.get().cloned().map(PollResults::to);
         let fleet =
-            Fleet::join(name.as_str(), settings, &info, stores, publish, metrics, clock).await?;
+            Fleet::join(name.as_str(), settings, &info, stores, publish, counted, clock).await?;
         self.shared.routes.join(&fleet.sessions);
         // Set once, here.
         let _ = self.shared.fleet.set(fleet);
@@ -151,7 +152,7 @@ fn passing(error: &anyhow::Error) -> Option<&StoreError> {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0} can be reached from other machines and there is no key, so anybody could do anything; \
-     make one first with `skep keys create --name admin --scopes admin` (with the same --data or \
+     make one first with `skep keys add --name admin --scopes admin` (with the same --data or \
      --database), or listen on 127.0.0.1, or start with --insecure"
 )]
 pub struct Exposed(SocketAddr);

@@ -65,6 +65,7 @@ impl Metrics {
         traffic.register(&mut registry);
         stores.register_metrics(&mut registry);
         registry.register_collector(Box::new(PoolCollector::new(work.clone())));
+        work.dials.register(&mut registry);
         fleet.nodes.register(&mut registry);
         fleet.polls.register(&mut registry);
         fleet.monitors.register(&mut registry);

@@ -77,7 +77,7 @@ impl NodeQueues {
             // The embedded database is never away.
             let may_be_away = matches!(stores.database(), Database::Postgres(_));
             let buffer = LocalBuffer {
-                folder: stores.folder().join("buffer"),
+                folder: skep_store::DataFolder::buffer_in(stores.folder()),
                 limit: settings.queues.buffer_max.0,
                 when_away: settings.queues.buffer && may_be_away,
             };

@@ -27,12 +27,13 @@ pub use service::{STOP_LIMIT, run};
 pub use workers::NodeWorkers;
 
 use crate::node::State;
-use crate::settings::{FileRoute, Settings, policy_flaw, routes_of_file};
+use crate::settings::{FileRoute, Settings, policy_flaw, reach_flaws, routes_of_file};
 use crate::work::Work;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use merge::merge;
 use serde::{Deserialize, Serialize};
+use skep_dial::Dials;
 use skep_pools::{Pools, Task, Tier};
 use skep_routes::spec::{Flaw, RouteSpec};
 use skep_routes::store::{Listing, RouteStore};
@@ -56,6 +57,7 @@ pub struct NodeRoutes {
     pub certificates: Arc<Certificates>,
     workers: Arc<NodeWorkers>,
     sessions: SessionsOptions,
+    dials: Dials,
     file: Option<PathBuf>,
     pools: Pools,
     state: watch::Receiver<State>,
@@ -132,12 +134,13 @@ impl NodeRoutes {
             return Err(BadRoutes(at_lines(&sources.file, &problems)).into());
         }
         let routes = NodeRoutes {
-            proxy: Proxy::new(settings.proxy.options(), parts),
+            proxy: Proxy::new(settings.proxy.options(work.dials.dialler("route")), parts),
             store,
             journal,
             certificates: Arc::new(certificates),
             workers,
             sessions,
+            dials: work.dials.clone(),
             file: settings.file.clone(),
             pools: work.pools.clone(),
             state: state.clone(),
@@ -162,6 +165,11 @@ impl NodeRoutes {
     /// Asks for the file to be read again. Returns at once.
     pub fn want_reload(&self) {
         self.reload_wanted.notify_one();
+    }
+
+    /// What is wrong with where a route leads.
+    pub fn flaws_of_reach(&self, spec: &RouteSpec) -> Vec<Flaw> {
+        reach_flaws(spec, self.dials.reach())
     }
 
     /// What is wrong with a route here that could be right elsewhere.
@@ -227,7 +235,7 @@ impl NodeRoutes {
     /// The routes of the file, if there is one; every certificate of theirs can be used.
     async fn read_file(&self, expected: bool) -> Result<Option<Vec<FileRoute>>, NotReloaded> {
         let Some(path) = self.file.clone() else { return Ok(None) };
-        let sessions = self.sessions.clone();
+        let (sessions, dials) = (self.sessions.clone(), self.dials.clone());
         self.in_pool(move || {
             if !expected && !path.exists() {
                 return Ok(None);
@@ -237,7 +245,8 @@ impl NodeRoutes {
             })?;
             let mut problems = Vec::new();
             for (number, route) in routes.iter().enumerate() {
-                if let Some(flaw) = policy_flaw(&route.spec, &sessions) {
+                let flaws = reach_flaws(&route.spec, dials.reach());
+                for flaw in flaws.into_iter().chain(policy_flaw(&route.spec, &sessions)) {
                     problems.push(format!("{}: routes[{number}].{flaw}", route.origin));
                 }
             }

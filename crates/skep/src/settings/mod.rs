@@ -15,6 +15,7 @@ mod layers;
 mod monitors;
 mod pools;
 mod queues;
+mod reach;
 mod routes;
 mod section;
 mod sessions;
@@ -28,6 +29,7 @@ pub use layers::{Layers, Origin, Problem, environment_name};
 pub use monitors::MonitorsSettings;
 pub use pools::AllPoolSettings;
 pub use queues::{EncryptionKey, QueuesSettings, Subscription};
+pub use reach::{ReachSettings, host_of_url, reach_flaws};
 pub use routes::{FileRoute, Networks, ProxySettings, policy_flaw};
 pub use section::Effective;
 pub use sessions::{GatewaySettings, SessionsSettings, is_kind};
@@ -237,6 +239,7 @@ pub struct Settings {
     pub gateway: GatewaySettings,
     pub sessions: SessionsSettings,
     pub proxy: ProxySettings,
+    pub reach: ReachSettings,
     pub queues: QueuesSettings,
     pub cluster: ClusterSettings,
     pub demo: DemoSettings,
@@ -267,6 +270,7 @@ impl Settings {
             gateway: GatewaySettings::read(reader),
             sessions: SessionsSettings::read(reader),
             proxy: ProxySettings::read(reader),
+            reach: ReachSettings::read(reader),
             queues: QueuesSettings::read(reader),
             cluster: ClusterSettings::read(reader),
             demo: DemoSettings::read(reader),
@@ -298,6 +302,7 @@ impl Settings {
             GatewaySettings::KEYS,
             SessionsSettings::KEYS,
             ProxySettings::KEYS,
+            ReachSettings::KEYS,
             QueuesSettings::KEYS,
             ClusterSettings::KEYS,
             DemoSettings::KEYS,
@@ -313,6 +318,7 @@ impl Settings {
         self.nodes.check_together(reader);
         self.cluster.check_together(reader);
         self.monitors.check_together(reader);
+        self.reach.check_together(self, reader);
         let sessions = self.sessions.options("");
         for (number, route) in self.routes.iter().enumerate() {
             if let Some(flaw) = policy_flaw(&route.spec, &sessions) {

@@ -8,8 +8,10 @@ use super::section::section;
 use super::value::{ByteSize, Value};
 use super::{hours, ms};
 use serde_json::Value as Json;
+use skep_dial::Dialler;
+use skep_policy::reach::Network;
+use skep_routes::ProxyOptions;
 use skep_routes::spec::{Flaw, Policy, RouteSpec, check_together};
-use skep_routes::{Network, ProxyOptions};
 use skep_sessions::SessionsOptions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,8 +43,9 @@ section! {
 
 impl ProxySettings {
     /// What the proxy is told.
-    pub fn options(&self) -> ProxyOptions {
+    pub fn options(&self, dialler: Dialler) -> ProxyOptions {
         ProxyOptions {
+            dialler,
             head_limit: self.head_timeout,
             idle_limit: self.idle_timeout,
             head_max: usize::try_from(self.head_max.0).unwrap_or(usize::MAX),

@@ -3,6 +3,7 @@
 use super::section::section;
 use super::value::Value;
 use super::{hours, ms};
+use skep_dial::Dialler;
 use skep_gateway::GatewayOptions;
 use skep_policy::Name;
 use skep_policy::sessions::{Budget, LIFETIME_MAX, Policy, Rules, SLOTS_MAX};
@@ -233,8 +234,9 @@ impl GatewaySettings {
         SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8_080);
 
     /// What the gateway is told, listening here.
-    pub fn options(&self, listen: SocketAddr) -> GatewayOptions {
+    pub fn options(&self, listen: SocketAddr, dialler: Dialler) -> GatewayOptions {
         GatewayOptions {
+            dialler,
             listen,
             tls_listen: self.tls_listen,
             threads: self.threads,

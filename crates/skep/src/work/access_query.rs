@@ -28,6 +28,7 @@ pub enum Column {
     Address,
     Actor,
     Upstream,
+    RequestId,
 }
 
 /// What a column must hold.
@@ -71,6 +72,7 @@ impl Column {
             Column::Address => "address",
             Column::Actor => "actor",
             Column::Upstream => "upstream",
+            Column::RequestId => "request_id",
         }
     }
 
@@ -86,6 +88,7 @@ impl Column {
             Column::Address => Held::Text(&entry.address),
             Column::Actor => Held::Text(&entry.actor),
             Column::Upstream => Held::Text(&entry.upstream),
+            Column::RequestId => Held::Text(&entry.request_id),
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Alerts about the pools, the workers of sessions and the routes: in the log, in the metrics, and
 //! to those who want to be told.
 
-use super::webhook::{self, Message};
+use super::webhook::{self, Message, Sender};
 use crate::access::now_ms;
-use crate::settings::{AlertSettings, Secret};
+use crate::settings::AlertSettings;
 use serde::Serialize;
+use skep_dial::Dials;
 use skep_policy::pools::alerts::{Sample, Thresholds, Watch};
 use skep_policy::{Reason, sessions};
 use skep_pools::{PoolStats, Pools, Tier};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An alert that fires.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -31,7 +32,7 @@ pub struct Alerts {
     node: String,
     pools: Pools,
     webhooks: Vec<String>,
-    secret: Option<Secret>,
+    sender: Option<Arc<Sender>>,
     watched: Mutex<Watched>,
 }
 
@@ -63,17 +64,18 @@ impl Watched {
 }
 
 impl Alerts {
-    pub fn new(settings: &AlertSettings, node: &str, pools: &Pools) -> Self {
+    pub fn new(settings: &AlertSettings, node: &str, pools: &Pools, dials: &Dials) -> Self {
         let secret = settings.secret.clone();
+        let sender = secret.map(|secret| Arc::new(Sender::new(secret, dials.dialler("webhook"))));
         pools.register(webhook::KIND, {
-            let secret = secret.clone();
-            move |payload| webhook::from_payload(payload, secret.as_ref())
+            let sender = sender.clone();
+            move |payload| webhook::from_payload(payload, sender.as_ref())
         });
         Alerts {
             node: node.to_owned(),
             pools: pools.clone(),
             webhooks: settings.webhooks.0.clone(),
-            secret,
+            sender,
             watched: Mutex::default(),
         }
     }
@@ -128,14 +130,14 @@ impl Alerts {
         } else {
             tracing::info!(pool, alert, %reason, "the alert is over");
         }
-        let Some(secret) = &self.secret else { return };
+        let Some(sender) = &self.sender else { return };
         let body = serde_json::json!({
             "node": self.node, "pool": pool, "alert": alert,
             "state": if *firing { "firing" } else { "resolved" },
             "at_ms": now_ms(), "reason": reason, "text": reason.to_string(),
         });
         for url in &self.webhooks {
-            let task = webhook::task(Message { url: url.clone(), body: body.clone() }, secret);
+            let task = webhook::task(Message { url: url.clone(), body: body.clone() }, sender);
             if let Err(error) = self.pools.try_submit(Tier::High, task) {
                 tracing::error!(pool, alert, %error, "a webhook could not be told");
             }

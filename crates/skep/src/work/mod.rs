@@ -37,6 +37,7 @@ use crate::access::now_ms;
 use crate::node::{Shared, State};
 use crate::settings::Settings;
 use serde::Serialize;
+use skep_dial::Dials;
 use skep_pools::{
     BatchOptions, Batcher, Failure, Letter, LetterBook, Outcome, PoolStats, Pools, Scaling,
     StartError, Task, Tier,
@@ -66,6 +67,8 @@ pub struct Work {
     /// Absent where it is kept neither in the database nor in a file.
     pub access_log: Option<Arc<AccessLog>>,
     pub alerts: Alerts,
+    /// What may be reached, for all that this node connects to.
+    pub dials: Dials,
     letters: Batcher<LetterNews>,
     stores: Stores,
     history: Mutex<VecDeque<WorkPoint>>,
@@ -142,9 +145,10 @@ impl Work {
         let book = Book { node: node.to_owned(), letters: letters.clone() };
         pools.keep_letters_in(Arc::new(book));
         let access_log = AccessLog::start(node, &pools, &settings.access_log, stores, state);
-        let alerts = Alerts::new(&settings.alerts, node, &pools);
+        let dials = Dials::new(settings.reach.rule());
+        let alerts = Alerts::new(&settings.alerts, node, &pools, &dials);
         let history = Mutex::new(VecDeque::with_capacity(POINTS_MAX));
-        Ok(Work { pools, access_log, alerts, letters, stores: stores.clone(), history })
+        Ok(Work { pools, access_log, alerts, dials, letters, stores: stores.clone(), history })
     }
 
     /// The last ten minutes.

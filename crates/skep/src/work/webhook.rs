@@ -6,16 +6,20 @@ use hmac::{Hmac, KeyInit, Mac};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, USER_AGENT};
-use hyper::{Request, StatusCode};
+use hyper::{Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
+use skep_dial::Dialler;
 use skep_pools::{Failure, Outcome, Task};
-use std::sync::{Arc, LazyLock};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::net::TcpStream;
 
 /// The kind of the tasks that send messages.
 pub const KIND: &str = "alert-webhook";
@@ -32,50 +36,93 @@ pub struct Message {
     pub body: serde_json::Value,
 }
 
-type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type HttpClient = Client<HttpsConnector<Connector>, Full<Bytes>>;
 
-/// One for the process, because reading the system's certificates takes its time.
-static CLIENT: LazyLock<Result<HttpClient, String>> = LazyLock::new(|| {
-    let connector = HttpsConnectorBuilder::new()
-        .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-        .map_err(|error| format!("the system's certificates cannot be read: {error}"))?
-        .https_or_http()
-        .enable_http1()
-        .build();
-    Ok(Client::builder(TokioExecutor::new()).build(connector))
-});
+/// Sends messages, signed.
+pub struct Sender {
+    secret: Secret,
+    dialler: Dialler,
+    /// Made when it is needed, because reading the system's certificates takes its time.
+    client: OnceLock<Result<HttpClient, String>>,
+}
+
+impl Sender {
+    pub fn new(secret: Secret, dialler: Dialler) -> Self {
+        Sender { secret, dialler, client: OnceLock::new() }
+    }
+
+    fn client(&self) -> Result<&HttpClient, Failure> {
+        let make = || {
+            let connector = HttpsConnectorBuilder::new()
+                .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+                .map_err(|error| format!("the system's certificates cannot be read: {error}"))?
+                .https_or_http()
+                .enable_http1()
+                .wrap_connector(Connector(self.dialler.clone()));
+            Ok(Client::builder(TokioExecutor::new()).build(connector))
+        };
+        self.client.get_or_init(make).as_ref().map_err(Failure::retryable)
+    }
+}
+
+/// Connects by the rules of the node.
+#[derive(Clone)]
+struct Connector(Dialler);
+
+impl tower::Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let dialler = self.0.clone();
+        Box::pin(async move {
+            let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
+            let usual = if to.scheme_str() == Some("https") { 443 } else { 80 };
+            let stream = dialler.connect_by_name(host, to.port_u16().unwrap_or(usual)).await?;
+            stream.set_nodelay(true)?;
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
 
 /// The task that sends a message.
-pub fn task(message: Message, secret: &Secret) -> Task {
+pub fn task(message: Message, sender: &Arc<Sender>) -> Task {
     let payload = serde_json::to_vec(&message).unwrap_or_default();
-    let (message, secret) = (Arc::new(message), secret.clone());
+    let (message, sender) = (Arc::new(message), sender.clone());
     Task::future(KIND, move |context| {
-        let (message, secret) = (message.clone(), secret.clone());
-        async move { send(&message, &secret, context.id()).await }
+        let (message, sender) = (message.clone(), sender.clone());
+        async move { send(&message, &sender, context.id()).await }
     })
     .payload(payload)
 }
 
 /// The task again, from what a dead letter kept of it.
-pub fn from_payload(payload: &[u8], secret: Option<&Secret>) -> Result<Task, String> {
+pub fn from_payload(payload: &[u8], sender: Option<&Arc<Sender>>) -> Result<Task, String> {
     let message = serde_json::from_slice(payload).map_err(|error| error.to_string())?;
-    let secret = secret.ok_or("`alerts.secret` is not set any more")?;
-    Ok(task(message, secret))
+    let sender = sender.ok_or("`alerts.secret` is not set any more")?;
+    Ok(task(message, sender))
 }
 
-async fn send(message: &Message, secret: &Secret, delivery: u64) -> Outcome {
-    let client = CLIENT.as_ref().map_err(Failure::retryable)?;
+async fn send(message: &Message, sender: &Sender, delivery: u64) -> Outcome {
+    let client = sender.client()?;
     let body = message.body.to_string();
     let at = now_ms() / 1_000;
     let request = Request::post(&message.url)
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("skep/", env!("CARGO_PKG_VERSION")))
         .header("x-skep-delivery", delivery)
-        .header("x-skep-signature", format!("t={at},v1={}", sign(secret, at, &body)))
+        .header("x-skep-signature", format!("t={at},v1={}", sign(&sender.secret, at, &body)))
         .body(Full::new(Bytes::from(body)))
         .map_err(Failure::permanent)?;
     let answering = async {
-        let answer = client.request(request).await.map_err(Failure::retryable)?;
+        // With its causes, because "client error" helps nobody.
+        let failed = |error| Failure::retryable(format!("{:#}", anyhow::Error::new(error)));
+        let answer = client.request(request).await.map_err(failed)?;
         let status = answer.status();
         // Read to its end, so that the connection can be used again.
         let _ = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
@@ -106,6 +153,8 @@ pub fn sign(secret: &Secret, at_seconds: i64, body: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skep_dial::Dials;
+    use skep_policy::reach::Reach;
 
     #[test]
     fn the_signature_can_be_checked_with_other_tools() {
@@ -113,5 +162,23 @@ mod tests {
         let secret = Secret("0123456789abcdef".to_owned());
         let signature = sign(&secret, 1_700_000_000, r#"{"a":1}"#);
         assert_eq!(signature, "9eb18f493f8ec135d9eb2dad817c369bb4e9cbfa818657897a7437c1cd8c3a23");
+    }
+
+    #[tokio::test]
+    async fn a_webhook_that_leads_to_a_denied_address_is_not_told() {
+        let ranges = ["127.0.0.0/8", "::1"].map(|range| range.parse().expect("is a range"));
+        let reach = Reach { deny: ranges.to_vec(), allow: Vec::new() };
+        let dialler = Dials::new(reach).dialler("webhook");
+        let sender = Sender::new(Secret("0123456789abcdef".to_owned()), dialler);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let port = listener.local_addr().expect("has one").port();
+        for host in ["localhost", "127.0.0.1", "0x7f000001", "[::1]"] {
+            let url = format!("http://{host}:{port}/hook");
+            let message = Message { url, body: serde_json::json!({}) };
+            let failed = send(&message, &sender, 1).await.expect_err(host);
+            assert!(failed.message.contains("not to be reached"), "{host}: {}", failed.message);
+        }
+        let coming = tokio::time::timeout(Duration::from_millis(20), listener.accept());
+        assert!(coming.await.is_err(), "nobody has knocked");
     }
 }

@@ -271,7 +271,7 @@ fn a_node_that_others_can_reach_does_not_start_without_a_key() {
     let arguments = ["serve", "--listen", "0.0.0.0:0", "--data", &data];
     let (ended, log) = run(folder.path(), &arguments);
     assert_eq!(ended.code, 64, "{log}");
-    assert!(log.contains("skep keys create") && log.contains("--insecure"), "{log}");
+    assert!(log.contains("skep keys add") && log.contains("--insecure"), "{log}");
 
     let open = [&arguments[..], &["--insecure"]].concat();
     let command = crate::common::command(folder.path(), &open);

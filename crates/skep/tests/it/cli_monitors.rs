@@ -132,7 +132,7 @@ fn monitors_are_added_approved_paused_and_deleted() {
     assert!(done(&place.skep(&["monitors", "overview"])).contains("13"), "{said:?}");
     done(&place.skep(&["monitors", "rm", "new"]));
     let key = place.skep(&["monitors", "key", "m02"]);
-    refused(&key, &["skep keys create"]);
+    refused(&key, &["skep keys add"]);
 }
 
 #[test]

@@ -173,6 +173,20 @@ fn every_error_code_has_its_line_on_the_page_of_errors() {
 }
 
 #[test]
+fn every_kind_that_can_be_explained_is_in_the_table_of_kinds() {
+    let folder = skep_testkit::Folder::new("docs");
+    let (_, said) = crate::common::run(folder.path(), &["explain", "--json"]);
+    let kinds: Vec<serde_json::Value> = serde_json::from_str(&said).expect("is JSON");
+    let mut table = "| id | what is explained | for how long |\n|---|---|---|\n".to_owned();
+    for kind in kinds {
+        let text = |field: &str| kind[field].as_str().expect("text").to_owned();
+        let [id, asks, kept] = ["id", "asks", "kept"].map(text);
+        table.push_str(&format!("| `{id}` | {asks} | {kept} |\n"));
+    }
+    check("explain.md", &with_generated(&read("explain.md"), "kinds", &table));
+}
+
+#[test]
 fn every_exit_code_is_in_the_table_of_exit_codes() {
     use skep::cli::Exit;
     let page = read("command-line.md");
@@ -195,7 +209,8 @@ fn every_exit_code_is_in_the_table_of_exit_codes() {
 #[test]
 fn every_verb_is_on_the_page_of_the_command_line() {
     fn visit(command: &clap::Command, path: &str, page: &str) {
-        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        let shown = |inner: &&clap::Command| inner.get_name() != "help" && !inner.is_hide_set();
+        for inner in command.get_subcommands().filter(shown) {
             let path = format!("{path} {}", inner.get_name());
             match inner.get_subcommands().next() {
                 Some(_) => visit(inner, &path, page),

@@ -56,6 +56,7 @@ pages! {
     the_commands_about_the_access_log_run: "docs/access-log.md",
     the_commands_about_clusters_run: "docs/cluster.md",
     the_commands_for_those_who_come_from_elsewhere_run: "docs/coming-from.md",
+    the_commands_of_top_and_explain_run: "docs/explain.md",
     the_commands_about_monitors_run: "docs/monitors.md",
     the_commands_about_snapshots_of_monitors_run: "docs/monitor-snapshots.md",
     the_commands_about_nodes_run: "docs/nodes.md",

@@ -146,7 +146,7 @@ fn monitors_are_made_paused_listed_and_deleted_and_what_is_wrong_is_named() {
     }
     let no_key = post(&node, "/api/v1/monitors/m1/key", &json!({}));
     assert_eq!(refused(&no_key), is(400, "E_FIELD_INVALID"), "the first key would lock us out");
-    assert!(no_key.body.contains("skep keys create"), "{}", no_key.body);
+    assert!(no_key.body.contains("skep keys add"), "{}", no_key.body);
 
     server(&node, "ntp1");
     let assigned = node.get("/api/v1/monitors/m1/assignments").json();

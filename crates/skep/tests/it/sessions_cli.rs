@@ -172,7 +172,7 @@ fn lists_are_filtered_and_a_wrong_filter_says_what_would_be_right() {
     assert!(names(&["--kind", "other"]).is_empty());
     assert_eq!(names(&["--limit", "1"]), ["e-1"]);
     let (_, text) = place.skep(&["workers", "--limit", "1"]);
-    assert!(text.contains("the next with --from 2"), "{text}");
+    assert!(text.contains("the next with --after 1"), "{text}");
     assert_eq!(names(&["--from", "2"]), ["e-2"]);
 
     let (code, text) = place.skep(&["workers", "--standing", "tired"]);

@@ -47,7 +47,7 @@ fn create_private(path: &Path) -> Result<(), StoreError> {
 }
 
 /// A connection beside the writer that moves pages from the log to the file.
-pub(super) fn open_beside(path: &Path) -> Result<Connection, StoreError> {
+pub(crate) fn open_beside(path: &Path) -> Result<Connection, StoreError> {
     open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
 }
 
@@ -77,7 +77,7 @@ fn check_readable(connection: &Connection, path: &Path) -> Result<(), StoreError
 }
 
 /// Turns an error of the file at `path` into ours.
-pub(super) fn classify(error: rusqlite::Error, path: &Path) -> StoreError {
+pub(crate) fn classify(error: rusqlite::Error, path: &Path) -> StoreError {
     classify_for(&path.display().to_string(), &error)
 }
 

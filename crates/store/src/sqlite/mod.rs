@@ -9,6 +9,7 @@ mod writer;
 use crate::{DataFolder, Health, StoreError};
 use async_channel::Sender;
 use checkpoint::Checkpoints;
+pub(crate) use connection::{classify, open_beside};
 use metrics::WriterMetrics;
 use prometheus_client::registry::Registry;
 use readers::Readers;
@@ -16,7 +17,7 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 use writer::{Call, Job, Writer};
 
 pub(crate) const NAME: &str = "sqlite";
@@ -61,6 +62,8 @@ struct Shared {
     readers: Readers,
     ended: watch::Receiver<()>,
     metrics: WriterMetrics,
+    /// Held by the one who makes a copy of it.
+    copying: Arc<Mutex<()>>,
 }
 
 impl Sqlite {
@@ -84,7 +87,8 @@ impl Sqlite {
             queue.close();
             drop(held);
         })?;
-        Ok(Sqlite { shared: Arc::new(Shared { path, jobs, readers, ended, metrics }) })
+        let copying = Arc::default();
+        Ok(Sqlite { shared: Arc::new(Shared { path, jobs, readers, ended, metrics, copying }) })
     }
 
     /// Runs `work` in a transaction and answers once it is durable.
@@ -118,6 +122,10 @@ impl Sqlite {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.shared.path
+    }
+
+    pub(crate) fn copying(&self) -> Arc<Mutex<()>> {
+        self.shared.copying.clone()
     }
 
     /// Calls that wait for the writer to take them up.
@@ -182,7 +190,10 @@ fn unanswered() -> StoreError {
     StoreError::Unknown { store: NAME, cause: "the store ended in the middle of a call".to_owned() }
 }
 
-fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
+pub(crate) fn start_thread(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), StoreError> {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
     started.map(|_| ()).map_err(|error| StoreError::Refused {
         store: NAME,

@@ -6,6 +6,7 @@
 //! has locked is not waited for among others, see [`aside`]. The time is the database's.
 
 mod admin;
+mod arriving;
 mod aside;
 mod blocked;
 mod browse;
@@ -46,6 +47,7 @@ mod write;
 mod tests;
 
 use super::{Aside, Job, Ran, Wake, WorkError};
+pub use arriving::COPY;
 use crate::bodies::Bodies;
 use crate::options::QueuesOptions;
 use crate::prints::Prints;

@@ -1,6 +1,7 @@
 //! The cluster as tables.
 
 use crate::cli::cells::group_named;
+use crate::cli::explain::Kind;
 use crate::cli::output::{line, span, table, when};
 use crate::cli::push::visible;
 use skep_cluster::views::{
@@ -186,6 +187,7 @@ pub fn explained(explained: &Explained) {
         ("for", explained.purpose.name().to_owned()),
         ("goes to", format!("{}{here}", visible(&explained.place))),
         ("because", visible(&explained.text)),
+        ("more", format!("skep explain '{}'", visible(&Kind::Key.id(&explained.key)))),
     ];
     table(&["", ""], rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]));
 }
@@ -218,7 +220,7 @@ pub fn affinity(affinity: &Affinity) {
     line(&format!("\n{} of {}", affinity.entries.len(), affinity.total));
 }
 
-const MOVE_HEADINGS: [&str; 8] = ["NUMBER", "WHEN", "KEY", "FROM", "TO", "WHAT", "WHY", "BY"];
+const MOVE_HEADINGS: [&str; 8] = ["ID", "WHEN", "KEY", "FROM", "TO", "WHAT", "WHY", "BY"];
 
 pub fn moves(moves: &Moves) {
     if moves.moves.is_empty() {
@@ -236,7 +238,7 @@ pub fn more_moves(moves: &Moves) {
 
 fn one_move(one: &Move) -> Vec<String> {
     vec![
-        one.seq.to_string(),
+        Kind::Move.id(&one.seq.to_string()),
         when(one.at_ms),
         key(&one.key),
         one.from.as_deref().map_or("-".to_owned(), visible),

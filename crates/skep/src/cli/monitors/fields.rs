@@ -1,7 +1,7 @@
 //! What a monitor is: for `skep monitors add` and `skep monitors set`.
 
 use crate::cli::client::NodeArgs;
-use crate::cli::entities::{Fields, kept, label, put};
+use crate::cli::entities::{ChangeArgs, Fields, kept, label, put};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -69,46 +69,19 @@ impl AddArgs {
 
 #[derive(Args)]
 pub struct SetArgs {
-    /// The monitor's id
-    id: String,
-
-    /// Where it measures from
-    #[arg(long, value_name = "ADDRESS")]
-    ip: Option<String>,
-
-    /// Whose it is
-    #[arg(long, value_name = "ID", conflicts_with = "no_account")]
-    account: Option<String>,
-
-    /// It is nobody's
-    #[arg(long)]
-    no_account: bool,
+    #[command(flatten)]
+    pub base: ChangeArgs,
 
     /// Label, as in city=ams; without a value it is taken away; several times for several
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-
-    #[command(flatten)]
-    node: NodeArgs,
 }
 
 impl SetArgs {
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub fn node(&self) -> &NodeArgs {
-        &self.node
-    }
-
     /// The monitor as it is to be, of which `view` is how the node has it now.
     pub fn over(&self, view: &Value) -> Fields {
         let mut fields = kept(view, &["id", "account", "ip", "status", "labels"]);
-        put(&mut fields, "ip", self.ip.as_ref());
-        put(&mut fields, "account", self.account.as_ref());
-        if self.no_account {
-            fields.remove("account");
-        }
+        self.base.over(&mut fields);
         relabel(&mut fields, &self.labels);
         fields
     }

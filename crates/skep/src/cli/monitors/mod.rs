@@ -9,7 +9,7 @@ mod table;
 
 use super::ask::Path;
 use super::client::NodeArgs;
-use super::entities::{self, Fields, NewestArgs, PageArgs};
+use super::entities::{self, Fields, HistoryArgs, OneArgs, PageArgs, SearchArgs, SomeArgs};
 use super::output::{self, Output, text};
 use super::polls::read_file;
 use super::{CliError, Exit, small_runtime};
@@ -124,8 +124,8 @@ Nothing is done if any line is wrong; every wrong line is named. Imported monito
 
 #[derive(Args)]
 pub struct LsArgs {
-    /// Only ids that contain this
-    search: Option<String>,
+    #[command(flatten)]
+    search: SearchArgs,
 
     /// Only of this account
     #[arg(long, value_name = "ID")]
@@ -159,25 +159,6 @@ pub struct ShowArgs {
 }
 
 #[derive(Args)]
-pub struct OneArgs {
-    /// The monitor's id
-    id: String,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
-pub struct SomeArgs {
-    /// The monitors' ids
-    #[arg(value_name = "ID", required = true)]
-    ids: Vec<String>,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
 pub struct StatusArgs {
     /// What they are from now on
     #[arg(value_parser = ["pending", "testing", "active", "paused"])]
@@ -186,18 +167,6 @@ pub struct StatusArgs {
     /// The monitors' ids
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
-
-    #[command(flatten)]
-    node: NodeArgs,
-}
-
-#[derive(Args)]
-pub struct HistoryArgs {
-    /// The monitor's id
-    id: String,
-
-    #[command(flatten)]
-    newest: NewestArgs,
 
     #[command(flatten)]
     node: NodeArgs,
@@ -251,10 +220,7 @@ async fn ask(verb: &MonitorsVerb, output: Output) -> Result<Exit, CliError> {
             entities::print(&answer, output, |answer| secret(answer, &arguments.node))
         }
         MonitorsVerb::Set(arguments) => {
-            let path = Path::of(&["monitors", arguments.id()]);
-            let view: Value = arguments.node().get(path.as_str()).await?;
-            let fields = arguments.over(&view);
-            let answer = entities::replace(arguments.node(), &path, fields).await?;
+            let answer = arguments.base.change("monitors", |view| arguments.over(view)).await?;
             entities::print(&answer, output, table::one)
         }
         MonitorsVerb::Status(arguments) => {
@@ -271,12 +237,10 @@ async fn ask(verb: &MonitorsVerb, output: Output) -> Result<Exit, CliError> {
             let answer = arguments.node.call(Method::POST, path.as_str(), None).await?;
             entities::print(&answer, output, |answer| secret(answer, &arguments.node))
         }
-        MonitorsVerb::Rm(some) => entities::remove(&some.node, "monitors", &some.ids, output).await,
-        MonitorsVerb::History(arguments) => {
-            let path = Path::of(&["monitors", &arguments.id, "history"]);
-            let answer = arguments.node.get(arguments.newest.of(path).as_str()).await?;
-            entities::print(&answer, output, entities::changes)
+        MonitorsVerb::Rm(some) => {
+            entities::remove(&some.node, &["monitors"], &some.ids, output).await
         }
+        MonitorsVerb::History(arguments) => arguments.show("monitors", output).await,
         MonitorsVerb::Import(arguments) => import(arguments, output).await,
         MonitorsVerb::Plan(arguments) => online::plan(arguments, output).await,
         MonitorsVerb::Apply(arguments) => online::apply(arguments, output).await,
@@ -286,8 +250,9 @@ async fn ask(verb: &MonitorsVerb, output: Output) -> Result<Exit, CliError> {
 }
 
 async fn ls(arguments: &LsArgs, output: Output) -> Result<Exit, CliError> {
-    let path = Path::of(&["monitors"])
-        .and("search", arguments.search.as_deref())
+    let path = arguments
+        .search
+        .of(Path::of(&["monitors"]))
         .and("account", arguments.account.as_deref())
         .and("status", arguments.status.as_deref())
         .and("label", arguments.label.as_deref());

@@ -1,5 +1,6 @@
 //! Endpoints and results as tables.
 
+use crate::cli::explain::Kind;
 use crate::cli::output::{self, span, text, when};
 use crate::http::{EndpointView, EndpointsAnswer, MoveView, OwnersAnswer, PollsAnswer, ResultView};
 use serde_json::Value;
@@ -49,6 +50,7 @@ pub fn endpoint(one: &EndpointView, results: &[ResultView], moves: &[MoveView]) 
     let owner = one.owner.as_deref().unwrap_or("nobody");
     let token = one.token.as_ref().map_or(String::new(), |token| format!(", grant {token}"));
     output::line(&format!("\n{}; polled by {owner}{token}", state(one)));
+    output::line(&format!("why: skep explain {}", Kind::Poll.id(&text(&one.spec, "id"))));
     if !results.is_empty() {
         output::line("");
         self::results(results);

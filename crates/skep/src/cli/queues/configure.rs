@@ -1,4 +1,4 @@
-//! `skep queues configure`: a queue's options.
+//! `skep queues set`: a queue's options.
 
 use super::print;
 use crate::cli::client::NodeArgs;
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  skep queues configure orders
-  skep queues configure orders --set leaseTime=5m --set retryLimit=5
-  skep queues configure orders --set rateLimit=100 --set ratePeriodSeconds=60
-  skep queues configure orders --set maxSize=null          the default again
-  skep queues configure orders --set leaseTime=60 --replace
-  skep queues configure orders --namespace shop --task orders
+  skep queues set orders
+  skep queues set orders --set leaseTime=5m --set retryLimit=5
+  skep queues set orders --set rateLimit=100 --set ratePeriodSeconds=60
+  skep queues set orders --set maxSize=null          the default again
+  skep queues set orders --set leaseTime=60 --replace
+  skep queues set orders --namespace shop --task orders
 
 Options that are not named stay as they are; with --replace they get their defaults. Times are plain
 numbers in the option's unit (leaseTime: seconds, retryDelay: milliseconds), or have one, as in 5m.
@@ -180,7 +180,7 @@ mod tests {
     fn body(more: &[&str]) -> Result<Value, String> {
         let words = [&["skep", "queues", "configure", "orders"], more].concat();
         match Cli::try_parse_from(words).map(|cli| cli.verb) {
-            Ok(Verb::Queues(QueuesVerb::Configure(arguments))) => {
+            Ok(Verb::Queues(QueuesVerb::Set(arguments))) => {
                 arguments.body().map_err(|error| error.message)
             }
             Ok(_) => panic!("{more:?} is another verb"),

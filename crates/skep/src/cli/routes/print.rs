@@ -1,5 +1,6 @@
 //! Routes, verdicts, counts and events as tables.
 
+use crate::cli::explain::Kind;
 use crate::cli::output::{self, text, when};
 use crate::http::{Counts, RouteEventsAnswer, StatsAnswer};
 use crate::routes::Reloaded;
@@ -79,7 +80,7 @@ pub fn route(answer: &Value) {
     }
     output::line("");
     output::table(
-        &["UPSTREAM", "WEIGHT", "STANDING", "ACTIVE", "ANSWERED", "FAILED", "LAST CHECK"],
+        &["UPSTREAM", "WEIGHT", "STATE", "ACTIVE", "ANSWERED", "FAILED", "LAST CHECK"],
         upstreams.iter().map(|one| {
             let standing = match one["out_for_ms"].as_u64() {
                 Some(ms) => format!("{} for {:.1}s", text(one, "standing"), ms as f64 / 1e3),
@@ -205,10 +206,10 @@ pub fn reloaded(answer: &Reloaded) {
 
 pub fn events(answer: &RouteEventsAnswer) {
     output::table(
-        &["ID", "AT", "NODE", "ROUTE", "KIND", "UPSTREAM", "STATUS", "WHAT"],
+        &["ID", "WHEN", "NODE", "ROUTE", "KIND", "UPSTREAM", "STATUS", "WHAT"],
         answer.events.iter().map(|one| {
             vec![
-                one.id.to_string(),
+                Kind::Event.id(&one.id.to_string()),
                 when(one.at_ms),
                 one.node.clone(),
                 one.route.clone(),

@@ -1,7 +1,7 @@
 //! What a server is: for `skep servers add` and `skep servers set`.
 
 use crate::cli::client::NodeArgs;
-use crate::cli::entities::{Fields, kept, put};
+use crate::cli::entities::{ChangeArgs, Fields, kept, put};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -113,37 +113,14 @@ impl AddArgs {
 
 #[derive(Args)]
 pub struct SetArgs {
-    /// The server's id
-    id: String,
-
-    /// Its address
-    #[arg(long, value_name = "ADDRESS")]
-    ip: Option<String>,
-
-    /// Whose it is
-    #[arg(long, value_name = "ID", conflicts_with = "no_account")]
-    account: Option<String>,
-
-    /// It is nobody's
-    #[arg(long)]
-    no_account: bool,
+    #[command(flatten)]
+    pub base: ChangeArgs,
 
     #[command(flatten)]
     probe: ProbeArgs,
-
-    #[command(flatten)]
-    node: NodeArgs,
 }
 
 impl SetArgs {
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub fn node(&self) -> &NodeArgs {
-        &self.node
-    }
-
     /// The server as it is to be, of which `view` is how the node has it now.
     pub fn over(&self, view: &Value) -> Fields {
         let mut fields = kept(view, &["id", "ip", "account", "paused"]);
@@ -151,15 +128,11 @@ impl SetArgs {
         if let Some(ms) = view["probe"]["timeout_ms"].as_u64() {
             probe.insert("timeout".to_owned(), json!(format!("{ms}ms")));
         }
-        if let (Some(ip), false) = (&self.ip, self.probe.has_target()) {
+        if let (Some(ip), false) = (&self.base.ip, self.probe.has_target()) {
             moved(&mut probe, view["ip"].as_str().unwrap_or_default(), ip);
         }
         fields.insert("probe".to_owned(), Value::Object(self.probe.over(probe)));
-        put(&mut fields, "ip", self.ip.as_ref());
-        put(&mut fields, "account", self.account.as_ref());
-        if self.no_account {
-            fields.remove("account");
-        }
+        self.base.over(&mut fields);
         fields
     }
 }

@@ -70,7 +70,7 @@ impl Early {
         request.extensions_mut().insert(ConnectInfo(address));
         let (parts, ()) = request.into_parts();
         let (from, need) = (peer(&parts.extensions), needs.of(&Method::GET, Some(route)));
-        let admitted = admit(shared, need, (&parts.method, &parts.headers), from).ok()?;
+        let admitted = admit(shared, need, (true, &parts.headers), from).ok()?;
         let mut noted = Noted::new(&parts.method, &parts.uri, &parts.headers, from, Some(route));
         let told = || Told::of(&parts.headers, &parts.uri, Version::HTTP_11, 0);
         noted.look(shared, admitted.as_ref(), told);

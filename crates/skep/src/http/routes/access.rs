@@ -55,6 +55,8 @@ struct Wanted {
     method: Option<String>,
     /// Only actors that contain this.
     actor: Option<String>,
+    /// Only the request with this id, as in the answer's `X-Request-Id`.
+    request_id: Option<String>,
     /// Of a page: so many entries at most; 100 if left out, 1000 at most.
     limit: Option<u32>,
     /// Of a page: the `next` of the page before.
@@ -71,7 +73,7 @@ impl Wanted {
     fn filter(&self, now_ms: i64) -> Result<AccessFilter, Problem> {
         let mut filter = AccessFilter::default();
         type Make = fn(&str) -> Test;
-        let texts: [(&str, &Option<String>, Column, Make); 6] = [
+        let texts: [(&str, &Option<String>, Column, Make); 7] = [
             ("route", &self.route, Column::Route, |text| {
                 Test::Is(if text == "-" { String::new() } else { text.to_owned() })
             }),
@@ -80,6 +82,7 @@ impl Wanted {
             ("upstream", &self.upstream, Column::Upstream, |text| Test::Is(text.to_owned())),
             ("method", &self.method, Column::Method, |text| Test::Is(method(text))),
             ("actor", &self.actor, Column::Actor, |text| Test::Contains(text.to_owned())),
+            ("request_id", &self.request_id, Column::RequestId, |text| Test::Is(text.to_owned())),
         ];
         for (name, given, column, make) in texts {
             let Some(text) = asked(given) else { continue };

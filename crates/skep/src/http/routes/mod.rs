@@ -3,6 +3,7 @@
 
 mod access;
 mod audit;
+mod backup;
 mod cluster;
 mod demo;
 mod keys;
@@ -67,6 +68,7 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(keys::routes())
         .merge(access::routes())
         .merge(audit::routes())
+        .merge(backup::routes())
         .merge(log::routes())
         .merge(live::routes())
         .merge(overview::routes())

@@ -56,6 +56,10 @@ impl From<ChangeError> for Problem {
                 let flaws = flaws.iter().map(|flaw| Flaw::new(None, flaw)).collect();
                 Problem::new(&problem::E_ENDPOINT_INVALID, text).flaws(flaws)
             }
+            ChangeError::Denied(flaw) => {
+                let flaws = vec![Flaw::new(None, &flaw)];
+                Problem::new(&problem::E_ADDRESS_DENIED, text).flaws(flaws)
+            }
             ChangeError::Exists(_) => Problem::new(&problem::E_ENDPOINT_EXISTS, text),
             ChangeError::Missing(_) => Problem::new(&problem::E_ENDPOINT_UNKNOWN, text),
             ChangeError::Conflict { .. } => Problem::new(&problem::E_ENDPOINT_CHANGED, text),

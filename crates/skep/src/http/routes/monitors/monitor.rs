@@ -151,7 +151,7 @@ fn check_guarded(shared: &Shared) -> Result<(), Problem> {
         return Ok(());
     }
     let detail = "this installation has no key yet, and its first one ends the trust in this \
-                  machine: make one for yourself before, with `skep keys create --name admin \
+                  machine: make one for yourself before, with `skep keys add --name admin \
                   --scopes admin`";
     Err(Problem::field("key", detail))
 }

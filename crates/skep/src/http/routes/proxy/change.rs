@@ -71,6 +71,11 @@ fn not_of_file(shared: &Shared, name: &str, place: Option<(&str, &str)>) -> Resu
 /// A route as it was sent, if it can be served here.
 fn read(shared: &Shared, body: &Value) -> Result<RouteSpec, Problem> {
     let spec = RouteSpec::parse(body).map_err(|flaws| invalid(&flaws))?;
+    let denied = shared.routes.flaws_of_reach(&spec);
+    if !denied.is_empty() {
+        let told = denied.iter().map(views::flaw).collect();
+        return Err(Problem::new(&problem::E_ADDRESS_DENIED, Flaw::all(&denied)).flaws(told));
+    }
     let mut flaws = shared.routes.flaws_here(&spec);
     if TAKEN.contains(&spec.name.as_str()) {
         let name = Value::from(spec.name.as_str());

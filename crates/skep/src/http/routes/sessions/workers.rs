@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use skep_gateway::WorkerUrl;
 use skep_policy::Name;
+use skep_policy::reach::Reach;
 use skep_policy::sessions::{
     DueBy, Heartbeat, LIFETIME_MAX, Order, PAGE_ROWS, Phase, Register, SLOTS_MAX, Shape, Standing,
     Version,
@@ -149,7 +150,7 @@ async fn register(
     State(shared): State<Arc<Shared>>,
     Body(body): Body<RegisterBody>,
 ) -> Result<Json<RegisteredAnswer>, Problem> {
-    let registered = sessions(&shared)?.register(check(body)?).await?;
+    let registered = sessions(&shared)?.register(check(body, shared.work.dials.reach())?).await?;
     Ok(Json(RegisteredAnswer {
         worker: format!("w{}", registered.worker),
         incarnation: registered.incarnation,
@@ -165,7 +166,7 @@ fn invalid(field: &str, value: &str, right: &str) -> Problem {
     Problem::new(&problem::E_WORKER_INVALID, detail)
 }
 
-fn check(body: RegisterBody) -> Result<Register, Problem> {
+fn check(body: RegisterBody, reach: &Reach) -> Result<Register, Problem> {
     let name: Name = body.name.parse().map_err(|error| {
         invalid("name", &body.name, &format!("a name of letters, digits, '.', '_', '-': {error}"))
     })?;
@@ -173,9 +174,14 @@ fn check(body: RegisterBody) -> Result<Register, Problem> {
         let right = "up to 64 letters, digits, '.', '_', '-', a letter or digit first";
         return Err(invalid("kind", &body.kind, right));
     }
-    body.url
+    let url = body
+        .url
         .parse::<WorkerUrl>()
         .map_err(|error| Problem::new(&problem::E_WORKER_INVALID, error.to_string()))?;
+    reach.judge_host(url.host()).map_err(|denied| {
+        let detail = format!("url: {denied}; give another address, or set reach.allow");
+        Problem::new(&problem::E_ADDRESS_DENIED, detail).at("url")
+    })?;
     if let Some(slots) = body.slots
         && !(1..=SLOTS_MAX).contains(&slots)
     {

@@ -1,7 +1,7 @@
-//! Ranges of addresses, for proxies that are believed.
+//! Ranges of addresses.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// All addresses that begin with the same bits: `10.0.0.0/8`, `::1`.
@@ -12,11 +12,26 @@ pub struct Network {
 }
 
 /// A text that is no range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address and no range such as 10.0.0.0/8")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadNetwork(String);
 
+impl fmt::Display for BadNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no address and no range such as 10.0.0.0/8", self.0)
+    }
+}
+
+impl std::error::Error for BadNetwork {}
+
 impl Network {
+    pub(super) const fn v4([a, b, c, d]: [u8; 4], bits: u8) -> Self {
+        Network { address: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), bits }
+    }
+
+    pub(super) const fn v6([a, b, c, d, e, f, g, h]: [u16; 8], bits: u8) -> Self {
+        Network { address: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), bits }
+    }
+
     /// Whether this address is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
         let same = |one: u128, other: u128, width: u32| {
