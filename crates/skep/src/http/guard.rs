@@ -131,7 +131,7 @@ pub async fn guard(
         Need::Scope(_) | Need::Either(..) => shared.settings.api.body_max.0,
     };
     let admitted = believed
-        .and_then(|()| check_one_host(&request))
+        .and_then(|()| check_one_host(request.uri(), request.headers()))
         .and_then(|()| check_length(body_max, request.headers()))
         .and_then(|()| admit(&shared, need, (changes(&request), request.headers()), address));
     let caller = admitted.as_ref().ok().and_then(Option::as_ref);

@@ -1,19 +1,19 @@
-//! Whether a request was meant: browsers can be made to send some that nobody asked for, under names
-//! that lead elsewhere.
+//! Whether a request was meant: browsers can be made to send some that nobody asked for, and under
+//! names that lead elsewhere.
 
 use super::problem::{self, Problem};
 use crate::access::{Caller, Who};
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use std::net::{IpAddr, SocketAddr};
 
 pub const CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
 
 /// A request names one host, or whoever reads it next could believe another name.
-pub fn check_one_host(request: &Request) -> Result<(), Problem> {
-    let mut hosts = request.headers().get_all(header::HOST).iter();
+pub fn check_one_host(uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    let mut hosts = headers.get_all(header::HOST).iter();
     let (host, another) = (hosts.next(), hosts.next());
-    let named = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let named = uri.authority().map(|authority| authority.as_str().as_bytes());
     let differs =
         |(host, named): (&HeaderValue, &[u8])| !host.as_bytes().eq_ignore_ascii_case(named);
     if another.is_none() && !host.zip(named).is_some_and(differs) {

@@ -1,5 +1,6 @@
 //! Errors as the API tells them: one mapping, one form, a help page for each code.
 
+use crate::access::redact;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -269,6 +270,15 @@ impl Problem {
         self
     }
 
+    /// Keys are pasted into wrong fields, and a problem says what stood there.
+    fn hide_keys(&mut self) {
+        let flaws = self.flaws.iter_mut().flat_map(|flaw| [&mut flaw.field, &mut flaw.detail]);
+        for text in flaws.chain([&mut self.detail]) {
+            let hidden = redact(text).into_owned();
+            *text = hidden;
+        }
+    }
+
     /// The same for a client of the gateway.
     pub fn for_gateway(&self) -> skep_gateway::Refusal {
         let seconds = |wait: Duration| u32::try_from(wait.as_secs().max(1)).unwrap_or(u32::MAX);
@@ -296,7 +306,8 @@ impl std::fmt::Display for Problem {
 }
 
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+    fn into_response(mut self) -> Response {
+        self.hide_keys();
         let status =
             StatusCode::from_u16(self.code.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = ProblemBody {

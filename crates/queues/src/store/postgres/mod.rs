@@ -47,10 +47,10 @@ mod write;
 mod tests;
 
 use super::{Aside, Job, Ran, Wake, WorkError};
-pub use arriving::COPY;
 use crate::bodies::Bodies;
 use crate::options::QueuesOptions;
 use crate::prints::Prints;
+pub use arriving::COPY;
 use link::Links;
 use marks::{Marks, PATIENCE};
 use names::Names;

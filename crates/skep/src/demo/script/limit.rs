@@ -114,7 +114,12 @@ impl Stage {
                 left += 1;
                 let text = |field: &str| change[field].as_str().unwrap_or_default().to_owned();
                 let (monitor, to, why) = (text("monitor"), text("to"), text("reason"));
-                example.get_or_insert(format!("{monitor} became {to} on {server}: {why}"));
+                // Others left for other reasons meanwhile; this is about the limit.
+                let fits = why.contains(account);
+                let told = format!("{monitor} became {to} on {server}: {why}");
+                if example.as_ref().is_none_or(|(_, fitting)| fits && !fitting) {
+                    example = Some((told, fits));
+                }
             }
         }
         let text = match left {
@@ -122,7 +127,7 @@ impl Stage {
             _ => format!("{left} of its monitors left their place within {took}"),
         };
         self.narrator.outcome(&text).await;
-        if let Some(example) = example {
+        if let Some((example, _)) = example {
             self.narrator.because(&example).await;
         }
     }

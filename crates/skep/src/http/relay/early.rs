@@ -8,6 +8,7 @@
 use super::pop::{self, Popping};
 use super::{Stays, peer};
 use crate::http::guard::{Needs, admit};
+use crate::http::intent::check_one_host;
 use crate::http::noted::{Noted, Told};
 use crate::http::problem::{self, Problem};
 use crate::node::{Shared, State, panic_message};
@@ -70,6 +71,7 @@ impl Early {
         request.extensions_mut().insert(ConnectInfo(address));
         let (parts, ()) = request.into_parts();
         let (from, need) = (peer(&parts.extensions), needs.of(&Method::GET, Some(route)));
+        check_one_host(&parts.uri, &parts.headers).ok()?;
         let admitted = admit(shared, need, (true, &parts.headers), from).ok()?;
         let mut noted = Noted::new(&parts.method, &parts.uri, &parts.headers, from, Some(route));
         let told = || Told::of(&parts.headers, &parts.uri, Version::HTTP_11, 0);

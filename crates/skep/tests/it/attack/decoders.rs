@@ -174,7 +174,8 @@ fn documents_are_read_or_refused_in_proportion() {
     let route = r#"{"name":"r","host":"*.a.test","path":"/x","strip_prefix":true,"upstreams":
         ["h:1",{"address":"[::1]:2","weight":9}],"timeouts":{"connect":"1s"},"retry":{"tries":2,
         "statuses":[503]},"health":{"path":"/","every":"1s","status":"200-204"},"headers":
-        {"request":{"set":{"x":"y"},"remove":["z"]}},"limits":{"body_max":"1MiB","rate":{"requests":1,
+        {"request":{"set":{"x":"y"},"remove":["z"]}},"limits":{"body_max":"1MiB",
+        "rate":{"requests":1,
         "per":"1s","by":"header:x"}}}"#;
     attack(
         "routes",

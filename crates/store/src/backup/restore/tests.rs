@@ -1,3 +1,5 @@
+//! Restoring that is cut off at each point, and files that were damaged.
+
 use super::super::pack::{COPY_FILE, piece};
 use super::super::{NOTHING, Unpacker};
 use super::*;
