@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn reasons_are_told_in_words() {
-        let reason = json!({ "rule": "unowned", "numbers": { "load": 3, "from": "demo-2" } });
-        assert_eq!(words(&reason).as_deref(), Some("unowned: load 3, from demo-2"));
+        let reason = json!({ "rule": "unowned", "numbers": { "from": "demo-2", "load": 3 } });
+        assert_eq!(words(&reason).as_deref(), Some("unowned: from demo-2, load 3"));
         assert_eq!(words(&json!("its account has more")).as_deref(), Some("its account has more"));
         assert_eq!(words(&json!({ "rule": "draining" })).as_deref(), Some("draining"));
         assert_eq!(words(&json!(null)), None);

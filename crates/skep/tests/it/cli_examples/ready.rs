@@ -19,6 +19,8 @@ pub const LAST: &[&str] = &["end", "drain", "undrain", "clear", "seek", "rm"];
 /// Examples that are read and not run: what they contain, with a space at their end, and why.
 pub const LEFT_OUT: &[(&str, &str)] = &[
     ("skep serve ", "goes on until it is stopped; every page of the documentation runs one"),
+    ("skep demo ", "takes minutes or goes on; its own test runs it"),
+    ("skep soak ", "takes minutes to hours; its own test runs it"),
     ("skep worker ", "goes on until it is stopped; the tests of sessions run it"),
     ("skep agent", "goes on until it is stopped, or measures servers elsewhere"),
     ("skep bench", "takes long; its own tests run it"),
