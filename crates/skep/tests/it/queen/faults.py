@@ -12,6 +12,8 @@ from support import POLL_MILLIS
 
 MESSAGES = int(sys.argv[2])
 QUEUE = "faults"
+# Several times the lease: what was not acknowledged has come again by then.
+QUIET_SECONDS = 4
 
 
 async def produce():
@@ -31,9 +33,14 @@ async def produce():
 
 async def consume():
     seen = set()
+    got = set()
+    last = asyncio.get_running_loop().time()
     done = asyncio.Event()
 
     async def handler(message):
+        nonlocal last
+        last = asyncio.get_running_loop().time()
+        got.add(message["data"])
         print("@got", message["data"])
         answer = await client.ack(message)
         if answer["success"]:
@@ -44,7 +51,16 @@ async def consume():
         if len(seen) == MESSAGES:
             done.set()
 
+    async def watch():
+        """An acknowledgement whose answer was lost is not seen: then nothing comes any more."""
+        while not done.is_set():
+            await asyncio.sleep(0.1)
+            quiet = asyncio.get_running_loop().time() - last
+            if len(got) == MESSAGES and quiet > QUIET_SECONDS:
+                done.set()
+
     async with Queen(sys.argv[1], timeout_millis=3_000, retry_delay_millis=100) as client:
+        watching = asyncio.create_task(watch())
         while not done.is_set():
             builder = client.queue(QUEUE).batch(7).each().auto_ack(False)
             try:
@@ -52,6 +68,7 @@ async def consume():
             except Exception as error:
                 print("consume failed:", repr(error))
                 await asyncio.sleep(0.05)
+        await watching
 
 
 async def main():
