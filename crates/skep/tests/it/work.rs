@@ -209,6 +209,7 @@ fn a_burst_of_ten_thousand_requests_is_in_the_access_log_to_the_last() {
     let folder = Folder::new("work");
     let data = folder.join("data");
     let node = Node::start(skep(), &data, &["--set", "pools.idle_timeout=200ms"]);
+    let started = std::time::Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..10 {
             scope.spawn(|| hammer(node.address(), 1_000));
@@ -220,7 +221,9 @@ fn a_burst_of_ten_thousand_requests_is_in_the_access_log_to_the_last() {
     let batches = metrics.lines().find(|line| line.starts_with("skep_access_log_batches_total"));
     let batches: u64 =
         batches.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("some");
-    assert!(batches <= 10_000 / 50, "{batches} transactions");
+    // What comes slowly is written by time.
+    let by_time = started.elapsed().as_millis() as u64 / 100;
+    assert!(batches <= 10_000 / 50 + by_time, "{batches} transactions");
     eventually("only the workers that are always there are left", || {
         let pools = node.get("/metrics/pools").json();
         let workers = pools["pools"].as_array()?.iter().map(|pool| pool["active_workers"].as_u64());
