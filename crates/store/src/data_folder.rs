@@ -19,8 +19,8 @@ pub struct DataFolder {
 }
 
 impl DataFolder {
-    /// Creates the folder if need be and takes its lock. A backup that was about to be restored into
-    /// it when its process was killed is in its place afterwards, or never was.
+    /// Creates the folder if need be and takes its lock. A backup that was about to be restored
+    /// into it when its process was killed is in its place afterwards, or never was.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         // For nobody else to look into: it holds hashes of keys, and messages.
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
