@@ -61,6 +61,15 @@ pub struct Entry {
     counts: Counts,
 }
 
+/// The beginning of what waits.
+#[derive(Debug)]
+pub struct Oldest {
+    /// In the order in which they came.
+    pub entries: Vec<Entry>,
+    /// Whether further ones were there that did not fit.
+    pub more: bool,
+}
+
 /// Why a push was not kept.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BufferError {
@@ -184,7 +193,7 @@ impl Buffer {
         from: i64,
         limits: (u64, u64),
         wanted: impl Fn(&str) -> bool + Send + 'static,
-    ) -> Result<Vec<Entry>, StoreError> {
+    ) -> Result<Oldest, StoreError> {
         self.sqlite.read(move |db| select(db, from, limits, &wanted)).await
     }
 
@@ -314,7 +323,7 @@ fn select(
     from: i64,
     (messages_max, bytes_max): (u64, u64),
     wanted: &dyn Fn(&str) -> bool,
-) -> Result<Vec<Entry>, StoreError> {
+) -> Result<Oldest, StoreError> {
     let mut select = db.prepare_cached(
         "SELECT number, queue, messages, size, body FROM entries
          WHERE number >= ?1 ORDER BY number",
@@ -332,7 +341,7 @@ fn select(
         sum.messages += counts.messages;
         sum.bytes += counts.bytes;
         if !entries.is_empty() && (sum.messages > messages_max || sum.bytes > bytes_max) {
-            break;
+            return Ok(Oldest { entries, more: true });
         }
         let queue = match names.get(queue) {
             Some(name) => name.clone(),
@@ -341,7 +350,7 @@ fn select(
         let messages = entry::decode(&queue, Bytes::from(row.get::<_, Vec<u8>>(4)?));
         entries.push(Entry { number: row.get(0)?, queue, messages, counts });
     }
-    Ok(entries)
+    Ok(Oldest { entries, more: false })
 }
 
 fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {

@@ -13,7 +13,7 @@
 //! An operator may hold pushes back ([`Spill::hold`]): then all of them go to the file, and none
 //! leaves it.
 
-use super::{Buffer, BufferError, Entry};
+use super::{Buffer, BufferError, Entry, Oldest};
 use crate::store::{NewMessage, Pushed, WorkError};
 use skep_policy::{SeededChance, backoff};
 use skep_store::StoreError;
@@ -234,13 +234,14 @@ impl<P: PushTo> Spill<P> {
         let (resting, due) = self.resting();
         // Those that are tried again stand before everything that was looked at since.
         *from = if due { 0 } else { *from };
-        let entries = self.oldest(*from, &resting).await?;
+        let Oldest { entries, more } = self.oldest(*from, &resting).await?;
         let Some(first) = entries.first() else {
             return self.nothing_found(from, &resting).await;
         };
         *from = first.number;
         // To be kept waiting at the gate by a database that is away would be to be away oneself.
-        if self.is_away() || self.buffer.entries_beside(&resting) > entries.len() as u64 {
+        // Pushes that are being written meanwhile are no reason to leave it open: some always are.
+        if self.is_away() || more {
             if !self.deliver_together(&entries).await? {
                 self.deliver_each(entries).await?;
             }
@@ -251,7 +252,7 @@ impl<P: PushTo> Spill<P> {
             if self.is_held() {
                 return Ok(Round::Moved);
             }
-            let entries = self.oldest(*from, &resting).await?;
+            let Oldest { entries, .. } = self.oldest(*from, &resting).await?;
             if entries.is_empty() {
                 return Ok(Round::Moved);
             }
@@ -287,7 +288,7 @@ impl<P: PushTo> Spill<P> {
         &self,
         from: i64,
         resting: &HashMap<Arc<str>, Instant>,
-    ) -> Result<Vec<Entry>, WorkError> {
+    ) -> Result<Oldest, WorkError> {
         let limits = (self.options.batch_messages, self.options.batch_bytes);
         let resting = resting.clone();
         let wanted = move |queue: &str| !resting.contains_key(queue);

@@ -28,7 +28,7 @@ async fn open(folder: &Path) -> Buffer {
 }
 
 async fn oldest(buffer: &Buffer, limits: (u64, u64)) -> Vec<Entry> {
-    buffer.oldest(0, limits, |_| true).await.expect("reads")
+    buffer.oldest(0, limits, |_| true).await.expect("reads").entries
 }
 
 fn same(kept: &[NewMessage], pushed: &[NewMessage]) {
@@ -76,7 +76,7 @@ async fn a_push_to_several_queues_is_one_entry_each_and_all_or_nothing() {
     let queues: Vec<&str> = entries.iter().map(|entry| &*entry.queue).collect();
     assert_eq!(queues, ["q", "r"]);
     same(entries[0].messages.as_ref().expect("is whole"), &[push[0].clone(), push[2].clone()]);
-    let other = buffer.oldest(0, ALL, |queue| queue != "q").await.expect("reads");
+    let other = buffer.oldest(0, ALL, |queue| queue != "q").await.expect("reads").entries;
     assert_eq!(other.len(), 1);
     assert_eq!(&*other[0].queue, "r");
 }
@@ -93,6 +93,9 @@ async fn no_more_is_read_than_was_asked_for_but_at_least_one_entry() {
     assert_eq!(oldest(&buffer, (1, u64::MAX)).await.len(), 1);
     assert_eq!(oldest(&buffer, (u64::MAX, 1)).await.len(), 1);
     assert_eq!(oldest(&buffer, (u64::MAX, buffer.bytes() - 1)).await.len(), 4);
+    let more = async |limits| buffer.oldest(0, limits, |_| true).await.expect("reads").more;
+    assert!(more((7, u64::MAX)).await && more((u64::MAX, buffer.bytes() - 1)).await);
+    assert!(!more(ALL).await);
 }
 
 #[tokio::test]
