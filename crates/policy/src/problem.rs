@@ -35,13 +35,9 @@ impl std::error::Error for Problem {}
 
 impl Problem {
     /// A problem with a place that has no value of its own, or one that must not be repeated.
-    pub fn at(field: &str, wrong: &str, right: impl Into<String>) -> Self {
-        Problem {
-            field: shortened(field),
-            value: String::new(),
-            wrong: wrong.to_owned(),
-            right: right.into(),
-        }
+    pub fn at(field: &str, wrong: impl Into<String>, right: impl Into<String>) -> Self {
+        let (field, value) = (shortened(field), String::new());
+        Problem { field, value, wrong: wrong.into(), right: right.into() }
     }
 
     /// Several of them in one line.
@@ -56,8 +52,15 @@ impl Problem {
     }
 
     /// The same, with other words for what is wrong.
+    #[must_use]
     pub fn wrong(self, wrong: impl Into<String>) -> Self {
         Problem { wrong: wrong.into(), ..self }
+    }
+
+    /// Whether this is about the place `field`, or about one inside of it.
+    pub fn is_within(&self, field: &str) -> bool {
+        let rest = self.field.strip_prefix(field);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 }
 
@@ -85,5 +88,13 @@ mod tests {
         assert_eq!(cut("ääää", 4), "ääää");
         assert_eq!(cut("äääää", 4), "äää…");
         assert_eq!(cut("a\nb", 4), "a b");
+    }
+
+    #[test]
+    fn a_place_is_within_itself_and_what_holds_it() {
+        let problem = Problem::at("upstreams[1].address", "is missing", "give one");
+        assert!(problem.is_within("upstreams[1].address") && problem.is_within("upstreams"));
+        assert!(!problem.is_within("upstreams[1].addr"));
+        assert!(!problem.is_within("upstreams[1].weight"));
     }
 }

@@ -14,7 +14,6 @@
 //! ```
 
 mod check;
-mod flaw;
 mod headers;
 mod limits;
 mod nearest;
@@ -23,13 +22,13 @@ mod place;
 mod read;
 mod units;
 
-pub use flaw::Flaw;
 pub use headers::{HeaderEdits, HeaderRules};
 pub use limits::{HEADER_RULES_MAX, ROUTES_MAX, SPEC_BYTES_MAX, UPSTREAMS_MAX};
 pub use parts::{
     Breaker, Health, HostHeader, Limits, Maintenance, Rate, RateBy, Retry, RetryMethods,
     StatusRange, Timeouts, Tls, Upstream,
 };
+pub use skep_policy::problem::Problem as Flaw;
 pub use skep_policy::sessions::Policy;
 pub use units::{parse_size, parse_span, write_size, write_span};
 
