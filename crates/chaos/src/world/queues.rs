@@ -71,8 +71,14 @@ pub async fn run(place: Arc<Place>, pace: Pace, stop: CancellationToken) -> Verd
     while actor.book().waiting() > 0 && Instant::now() < deadline {
         tokio::time::sleep(RETRY).await;
     }
+    let mut open = actor.open().await;
+    while !open.is_empty() && Instant::now() < deadline {
+        tokio::time::sleep(RETRY).await;
+        open = actor.open().await;
+    }
     // As it is while consumers still ask.
-    let lost = actor.book().lost(&name);
+    let mut lost = actor.book().lost(&name);
+    lost.extend(open);
     actor.enough.cancel();
     while consumers.join_next().await.is_some() {}
     actor.book().verdict(lost)
@@ -300,6 +306,25 @@ impl Actor {
             }
         }
         add(&self.place.tally.consumed, count);
+    }
+
+    /// What groups have not settled, as nodes say. The book takes what may have been acknowledged
+    /// for settled; if it was not, it is still open there, or comes again to those who ask.
+    async fn open(&self) -> Vec<String> {
+        let mut open = Vec::new();
+        for group in GROUPS {
+            let path = format!("/api/v1/consumer-groups/{group}");
+            match self.place.ask_any("GET", &path, None, SLACK).await {
+                Ok(answer) if answer.body["totalLag"] == 0 => {}
+                Ok(answer) if answer.is_ok() => open.push(format!(
+                    "nodes say that group {group} has not settled {} messages",
+                    answer.body["totalLag"]
+                )),
+                Ok(answer) => open.push(format!("GET {path} was answered {answer}")),
+                Err(trouble) => open.push(format!("nobody says what {group} has left: {trouble}")),
+            }
+        }
+        open
     }
 
     /// Something is consumed all the time, whoever dies.
