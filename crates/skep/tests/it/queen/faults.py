@@ -42,11 +42,16 @@ async def consume():
         last = asyncio.get_running_loop().time()
         got.add(message["data"])
         print("@got", message["data"])
-        answer = await client.ack(message)
+        try:
+            answer = await client.ack(message)
+        except Exception:
+            print("@unsure", message["data"])
+            raise
         if answer["success"]:
             seen.add(message["data"])
             print("@acked", message["data"])
         else:
+            print("@unsure", message["data"])
             print("ack refused:", answer)
         if len(seen) == MESSAGES:
             done.set()
