@@ -67,10 +67,7 @@ pub async fn count(
     check_source(source, schemas).await?;
     let mut client = target.client().await?;
     let transaction = client.transaction().await.map_err(StoreError::from)?;
-    transaction.batch_execute(BEGIN).await.map_err(StoreError::from)?;
-    crate::migrate::migrate_in(&transaction, schemas).await?;
-    let plan = plan(source, &transaction, rules).await?;
-    check_empty(&transaction, &plan).await?;
+    let plan = prepare(&transaction, source, schemas, rules).await?;
     let mut tables = Vec::new();
     for table in &plan.tables {
         let sql = format!("SELECT count(*) FROM ({})", table.select);
@@ -85,6 +82,22 @@ pub async fn count(
     Ok(CopyReport { tables, mended: 0, same: true })
 }
 
+/// Makes the tables of a target that nobody has used, and plans what comes into them.
+async fn prepare(
+    transaction: &Transaction<'_>,
+    source: &Sqlite,
+    schemas: &[Schema],
+    rules: &[CopyRules],
+) -> Result<Plan, CopyError> {
+    transaction.batch_execute(BEGIN).await.map_err(StoreError::from)?;
+    // Takes the lock of those who migrate too: a node that starts now waits for the end of this.
+    crate::migrate::migrate_in(transaction, schemas).await?;
+    let plan = plan(source, transaction, rules).await?;
+    // Before anything else is locked: those who use it would have to wait for their refusal.
+    check_empty(transaction, &plan).await?;
+    Ok(plan)
+}
+
 /// Copies everything into a database that nobody has used, and keeps it if it is the same there.
 pub async fn copy(
     source: &Sqlite,
@@ -95,12 +108,7 @@ pub async fn copy(
     check_source(source, schemas).await?;
     let mut client = target.client().await?;
     let transaction = client.transaction().await.map_err(StoreError::from)?;
-    transaction.batch_execute(BEGIN).await.map_err(StoreError::from)?;
-    // Takes the lock of those who migrate too: a node that starts now waits for the end of this.
-    crate::migrate::migrate_in(&transaction, schemas).await?;
-    let plan = plan(source, &transaction, rules).await?;
-    // Before it is locked too: those who use it would have to wait for their refusal.
-    check_empty(&transaction, &plan).await?;
+    let plan = prepare(&transaction, source, schemas, rules).await?;
     lock(&transaction, &plan).await?;
     check_empty(&transaction, &plan).await?;
     let (mut sums, mut mended) = (Vec::new(), 0);
