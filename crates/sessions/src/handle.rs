@@ -28,6 +28,11 @@ const CLOSINGS_MAX: usize = 16_384;
 /// Alerts that wait to be taken.
 const ALERTS_MAX: usize = 256;
 
+/// So long after the table came back workers may still be about to say themselves again, and so
+/// often it is looked whether they have.
+const COMING_BACK: Duration = Duration::from_secs(30);
+const COMING_BACK_LOOK: Duration = Duration::from_millis(100);
+
 /// A node's sessions. Clones are the same.
 #[derive(Clone)]
 pub struct Sessions {
@@ -56,9 +61,21 @@ pub(crate) struct Shared {
     pub kinds: ArcSwap<Vec<KindRow>>,
     pub loads: Loads,
     alerts: Mutex<VecDeque<(String, Change)>>,
+    /// When a table that was away was last heard again.
+    rejoined: Mutex<Option<Instant>>,
 }
 
 impl Shared {
+    /// A table that was away is heard again.
+    pub fn rejoin(&self) {
+        self.metrics.rejoined();
+        *self.rejoined.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn rejoined(&self) -> Option<Instant> {
+        *self.rejoined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Keeps an alert until somebody takes it; the oldest of too many are forgotten.
     pub fn tell_alert(&self, kind: String, change: Change) {
         let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,6 +139,7 @@ impl Sessions {
             kinds: ArcSwap::default(),
             loads: Loads::default(),
             alerts: Mutex::default(),
+            rejoined: Mutex::default(),
         };
         Sessions { shared: Arc::new(shared) }
     }
@@ -218,11 +236,17 @@ impl Sessions {
                 }
                 Ok(Ok(Answer::Refused(refusal))) => {
                     pending.fate = Fate::Forget;
+                    if refusal == Refusal::NoWorkers && self.may_come_back(wish, deadline).await {
+                        continue;
+                    }
                     return Err(self.refusal(kind, wish, refusal));
                 }
                 Ok(Ok(Answer::Unconfigured)) => {
                     // A kind is known from its first worker on; clients cannot invent any.
                     pending.fate = Fate::Forget;
+                    if self.may_come_back(wish, deadline).await {
+                        continue;
+                    }
                     return Err(Refused::NoWorkers { kind: kind.to_owned() });
                 }
                 Ok(Ok(_)) => self.broken(link),
@@ -236,6 +260,21 @@ impl Sessions {
                 }
             }
         }
+    }
+
+    /// Waits a little and says yes, if workers may be about to come back: a table that was away may
+    /// have lost everything, and they say themselves again with their next sign of life.
+    async fn may_come_back(&self, wish: &Wish, deadline: tokio::time::Instant) -> bool {
+        let lately = |since: &Instant| since.elapsed() < COMING_BACK;
+        let again_at = tokio::time::Instant::now() + COMING_BACK_LOOK;
+        if !wish.wait
+            || again_at >= deadline
+            || !self.shared.rejoined().as_ref().is_some_and(lately)
+        {
+            return false;
+        }
+        tokio::time::sleep_until(again_at).await;
+        true
     }
 
     /// Asks for a seat. A question that was sent is always heard to its end, also if nobody wants

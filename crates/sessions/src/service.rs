@@ -126,7 +126,7 @@ impl Life {
             match shared.table.ask(&ask).await {
                 Ok(Answer::Joined { unplaced }) => {
                     if self.link > 1 {
-                        shared.metrics.rejoined();
+                        shared.rejoin();
                     }
                     shared.heard.send_replace(asked);
                     shared.metrics.uncounted(unplaced.len());
