@@ -400,11 +400,15 @@ impl Shared {
         let slot = self.slot();
         let grants = GrantColumns::of(&locked.allowances, now);
         let notice = notice(&vain.queues());
-        let mut calls = vec![Call::Unhurried];
+        // What was locked for this claim is not waited for again.
+        let mut calls = Vec::new();
         if !lanes.is_empty() {
             calls.push(Call::Query(LANES, lanes.values()));
         }
         calls.extend(grants.call());
+        if !vain.is_empty() {
+            calls.push(Call::Unhurried);
+        }
         let let_go = calls.len();
         calls.extend(vain.calls());
         if let Some(notice) = &notice {
