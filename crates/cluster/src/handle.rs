@@ -341,9 +341,13 @@ impl Cluster {
             let known = members.iter().find(|member| &*member.name == name);
             known.is_none_or(|member| member.state == State::Dead)
         };
-        // Very many may wait here, so each looks seldom, instead of all at every heartbeat.
-        while !inner.pulse.get().is_some_and(is_dead) {
+        // Very many may wait here, so each looks seldom, instead of all at every heartbeat. It was
+        // not dead when the request was sent.
+        loop {
             tokio::time::sleep(inner.options.pulse.dead_after / 2).await;
+            if inner.pulse.get().is_some_and(is_dead) {
+                return;
+            }
         }
     }
 

@@ -6,8 +6,8 @@ use crate::access::{Caller, Who, redact};
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use std::net::IpAddr;
 
@@ -77,8 +77,15 @@ pub struct Parameters<T>(pub T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Query::<T>::from_request_parts(parts, state).await {
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        Parameters::of(&parts.uri)
+    }
+}
+
+impl<T: DeserializeOwned> Parameters<T> {
+    /// Those of this address.
+    pub fn of(uri: &Uri) -> Result<Self, Problem> {
+        match Query::<T>::try_from_uri(uri) {
             Ok(Query(value)) => Ok(Parameters(value)),
             Err(rejection) => Err(Problem::new(&problem::E_QUERY_INVALID, rejection.body_text())),
         }

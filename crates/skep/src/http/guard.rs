@@ -185,7 +185,7 @@ fn take_hop(shared: &Shared, request: &mut Request, address: IpAddr) -> Result<(
 }
 
 /// How long a route may wait before it works.
-fn may_wait(route: Option<&str>) -> Duration {
+pub fn may_wait(route: Option<&str>) -> Duration {
     match route.is_some_and(|route| route.starts_with("/api/v1/pop")) {
         true => POP_WAIT_MAX,
         false => Duration::ZERO,
@@ -193,19 +193,25 @@ fn may_wait(route: Option<&str>) -> Duration {
 }
 
 /// Waits for a route's answer for so long, and survives its panic.
-async fn within(limit: Duration, id: &str, route: impl Future<Output = Response>) -> Response {
-    match tokio::time::timeout(limit, AssertUnwindSafe(route).catch_unwind()).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(panic)) => {
-            tracing::error!(id, panic = panic_message(panic.as_ref()), "a route panicked");
-            Problem::new(&problem::E_INTERNAL, "the route panicked; the log says more")
-                .into_response()
-        }
-        Err(_) => {
-            let detail = format!("it was not finished within {limit:?}");
-            Problem::new(&problem::E_TIMEOUT, detail).into_response()
-        }
-    }
+pub async fn within(limit: Duration, id: &str, route: impl Future<Output = Response>) -> Response {
+    let answered = tokio::time::timeout(limit, unless_it_panics(id, "the route", route)).await;
+    answered.unwrap_or_else(|_| {
+        let detail = format!("it was not finished within {limit:?}");
+        Problem::new(&problem::E_TIMEOUT, detail).into_response()
+    })
+}
+
+/// The answer, or that there is none because something is wrong in the program.
+pub async fn unless_it_panics(
+    id: &str,
+    what: &str,
+    answer: impl Future<Output = Response>,
+) -> Response {
+    AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|panic| {
+        tracing::error!(id, panic = panic_message(panic.as_ref()), "{what} panicked");
+        let detail = format!("{what} panicked; the log says more");
+        Problem::new(&problem::E_INTERNAL, detail).into_response()
+    })
 }
 
 /// A body that says itself that it is too large is not waited for.

@@ -1,27 +1,26 @@
-//! Pops for another node, found as soon as they can be read.
+//! Pops between nodes, found as soon as they can be read.
 //!
 //! What a node does for every request, routing, layers and all, costs several times what passing a
 //! request on does. So a pop that plainly goes to another node is sent there from its connection
-//! itself. The guard's rules hold here as well: whoever may not ask is left to it, and so is
-//! everything that is not plain.
+//! itself, and is served there from the connection it comes on. The guard's rules hold here as
+//! well: whoever may not ask is left to it, and so is everything that is not plain.
 
 use super::pop::{self, Popping};
-use super::{Stays, peer};
-use crate::http::guard::{Needs, admit};
+use super::{Arrival, Kind, Stays, arrived, peer};
+use crate::http::guard::{Needs, admit, may_wait, unless_it_panics, within};
 use crate::http::intent::check_one_host;
 use crate::http::noted::{Noted, Told};
-use crate::http::problem::{self, Problem};
-use crate::node::{Shared, State, panic_message};
+use crate::http::routes::{PopTarget, pop_of};
+use crate::node::{Shared, State};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, Method, Uri, Version, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::FutureExt;
 use skep_cluster::forward::HOP;
 use std::net::SocketAddr;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tower::ServiceExt;
 
@@ -33,10 +32,12 @@ const POP_PARTITION: &str = "/api/v1/pop/queue/{queue}/partition/{partition}";
 #[derive(Clone, Copy, Debug)]
 struct Concluded;
 
-/// A pop for another node.
+/// A pop for another node, or of another node.
 pub struct Early {
     parts: Parts,
     noted: Noted<'static>,
+    /// If another node sent it.
+    arrival: Option<Arrival>,
     /// Whether its client asks for nothing more.
     closes: bool,
 }
@@ -56,8 +57,9 @@ impl Early {
             return None;
         }
         let uri: Uri = path.parse().ok()?;
-        let route = route(uri.path())?;
-        if !cluster.is_elsewhere(&Popping::of(&uri)?.ask())
+        let (route, _) = route(uri.path())?;
+        let is_forwarded = head.headers.iter().any(|field| is_hop(field.name));
+        if !is_forwarded && !cluster.is_elsewhere(&Popping::of(&uri)?.ask())
             || *shared.state.borrow() == State::Draining
         {
             return None;
@@ -69,8 +71,11 @@ impl Early {
             request.headers_mut().append(name, HeaderValue::from_bytes(field.value).ok()?);
         }
         request.extensions_mut().insert(ConnectInfo(address));
-        let (parts, ()) = request.into_parts();
+        let (mut parts, ()) = request.into_parts();
         let (from, need) = (peer(&parts.extensions), needs.of(&Method::GET, Some(route)));
+        // What is not believed is the guard's to refuse, and to count.
+        let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let hop = cluster.hops().take(&mut parts.headers, from, &Method::GET, path).ok()?;
         check_one_host(&parts.uri, &parts.headers).ok()?;
         let admitted = admit(shared, need, (true, &parts.headers), from).ok()?;
         let mut noted = Noted::new(&parts.method, &parts.uri, &parts.headers, from, Some(route));
@@ -78,26 +83,38 @@ impl Early {
         noted.look(shared, admitted.as_ref(), told);
         let said = parts.headers.get_all(header::CONNECTION);
         let closes = said.iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"close"));
-        Some(Early { parts, noted, closes })
+        let arrival = hop
+            .map(|hop| Arrival::of(Kind::Pop, hop.id, &parts.method, &parts.uri, &parts.headers));
+        Some(Early { parts, noted, arrival, closes })
     }
 
-    /// The other node's answer, or that of this one if it comes to that.
+    /// The answer: that of another node, or of this one if another asks or it comes to that.
     pub async fn serve(self, shared: Arc<Shared>, router: Router) -> Response {
-        let Early { parts, noted, closes } = self;
-        let Some(cluster) = shared.cluster.get() else { return here(router, parts).await };
+        let Early { parts, noted, arrival, closes } = self;
         let in_flight = shared.traffic.begin();
-        // Served here, it is the guard's, which counts it too.
-        let run = async move |parts: Parts| {
-            drop(in_flight);
-            here(router, parts).await
+        let mut response = match (arrival, shared.cluster.get()) {
+            (_, None) => here(router, parts).await,
+            (Some(arrival), Some(cluster)) => {
+                let (route, target) = route(parts.uri.path()).unzip();
+                let limit = shared.settings.api.request_timeout + may_wait(route);
+                let run = async {
+                    let popped = pop_of(&shared, target.unwrap_or_default(), &parts.uri).await;
+                    popped.unwrap_or_else(IntoResponse::into_response)
+                };
+                let response = within(limit, noted.id(), arrived(cluster, arrival, run)).await;
+                drop(in_flight);
+                response
+            }
+            (None, Some(cluster)) => {
+                // Served here, it is the guard's, which counts it too.
+                let run = async move |parts: Parts| {
+                    drop(in_flight);
+                    here(router, parts).await
+                };
+                let relayed = pop::relay(&shared, cluster, parts, run);
+                unless_it_panics(noted.id(), "forwarding", relayed).await
+            }
         };
-        let served = AssertUnwindSafe(pop::relay(&shared, cluster, parts, run)).catch_unwind();
-        let mut response = served.await.unwrap_or_else(|panic| {
-            let (id, panic) = (noted.id(), panic_message(panic.as_ref()));
-            tracing::error!(id, panic, "forwarding panicked");
-            let detail = "forwarding panicked; the log says more";
-            Problem::new(&problem::E_INTERNAL, detail).into_response()
-        });
         if response.extensions_mut().remove::<Concluded>().is_none() {
             noted.conclude(&shared, &mut response);
         }
@@ -117,28 +134,34 @@ async fn here(router: Router, mut parts: Parts) -> Response {
     response
 }
 
-/// The route of a path, as the router has it.
-fn route(path: &str) -> Option<&'static str> {
-    let rest = path.strip_prefix(POP)?;
+/// The route of a path, as the router has it, and what it is about. Escapes are the router's.
+fn route(path: &str) -> Option<(&'static str, PopTarget<'_>)> {
+    let rest = path.strip_prefix(POP).filter(|rest| !rest.contains('%'))?;
     let mut segments = rest.split('/');
     let mut next = || segments.next();
     match (next(), next(), next(), next(), next(), next()) {
-        (Some(""), None, ..) => Some(POP),
-        (Some(""), Some("queue"), Some(queue), None, ..) if !queue.is_empty() => Some(POP_QUEUE),
+        (Some(""), None, ..) => Some((POP, PopTarget::Matching)),
+        (Some(""), Some("queue"), Some(queue), None, ..) if !queue.is_empty() => {
+            Some((POP_QUEUE, PopTarget::Queue(queue)))
+        }
         (Some(""), Some("queue"), Some(queue), Some("partition"), Some(partition), None)
             if !queue.is_empty() && !partition.is_empty() =>
         {
-            Some(POP_PARTITION)
+            Some((POP_PARTITION, PopTarget::Partition(queue, partition)))
         }
         _ => None,
     }
 }
 
 /// What makes a request more than a plain one, beside what `connection` may say.
-static ODD: [HeaderName; 5] =
-    [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::EXPECT, header::UPGRADE, HOP];
+static ODD: [HeaderName; 4] =
+    [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::EXPECT, header::UPGRADE];
 
-/// Whether no field says anything about the connection or a body, or comes from another node.
+fn is_hop(name: &str) -> bool {
+    name.eq_ignore_ascii_case(HOP.as_str())
+}
+
+/// Whether no field says anything about the connection or a body.
 fn is_plain(fields: &[httparse::Header<'_>]) -> bool {
     fields.iter().all(|field| {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
@@ -154,9 +177,10 @@ mod tests {
 
     #[test]
     fn the_routes_of_pops_are_known_and_nothing_else_is() {
-        assert_eq!(route("/api/v1/pop"), Some(POP));
-        assert_eq!(route("/api/v1/pop/queue/q"), Some(POP_QUEUE));
-        assert_eq!(route("/api/v1/pop/queue/q/partition/p%2Fx"), Some(POP_PARTITION));
+        assert_eq!(route("/api/v1/pop"), Some((POP, PopTarget::Matching)));
+        assert_eq!(route("/api/v1/pop/queue/q"), Some((POP_QUEUE, PopTarget::Queue("q"))));
+        let partition = PopTarget::Partition("q", "p+x");
+        assert_eq!(route("/api/v1/pop/queue/q/partition/p+x"), Some((POP_PARTITION, partition)));
         for other in [
             "/api/v1/popx",
             "/api/v1/pop/",
@@ -167,6 +191,7 @@ mod tests {
             "/api/v1/pop/queue/q/partition/",
             "/api/v1/pop/queue/q/partition/p/",
             "/api/v1/pop/queue/q/partition/p/x",
+            "/api/v1/pop/queue/q%2F",
             "/api/v1/push",
         ] {
             assert_eq!(route(other), None, "{other}");
@@ -191,7 +216,6 @@ mod tests {
             ("Transfer-Encoding", "chunked"),
             ("expect", "100-continue"),
             ("upgrade", "websocket"),
-            ("Skep-Hop", "1"),
         ] {
             assert!(!plain(name, value), "{name}: {value}");
         }

@@ -22,7 +22,7 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use pop::Popping;
@@ -55,8 +55,9 @@ pub async fn relay(State(shared): State<Arc<Shared>>, request: Request, next: Ne
     let kind = route.and_then(|route| Kind::of(route.as_str()));
     let stays = request.extensions().get::<Stays>().is_some();
     let Some(kind) = kind.filter(|_| !stays) else { return next.run(request).await };
-    if request.extensions().get::<HopInfo>().is_some() {
-        return arrived(cluster, kind, request, next).await;
+    if let Some(hop) = request.extensions().get::<HopInfo>() {
+        let arrival = Arrival::of(kind, hop.id, request.method(), request.uri(), request.headers());
+        return arrived(cluster, arrival, next.run(request)).await;
     }
     match kind {
         Kind::Pop => {
@@ -91,29 +92,48 @@ impl Kind {
     }
 }
 
-/// Serves a request of another node: once for each id, however often it comes.
-async fn arrived(cluster: &Cluster, kind: Kind, request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let Some(id) = request.extensions().get::<HopInfo>().map(|hop| hop.id) else {
-        return next.run(request).await;
-    };
-    let uri = request.uri().clone();
+/// A request of another node.
+struct Arrival {
+    started: Instant,
+    kind: Kind,
+    id: RequestId,
+    uri: Uri,
+    print: Fingerprint,
+}
+
+impl Arrival {
+    fn of(kind: Kind, id: RequestId, method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let print = Fingerprint::of(method, path, proof(headers));
+        Arrival { started: Instant::now(), kind, id, uri: uri.clone(), print }
+    }
+}
+
+/// Serves a request of another node with `run`: once for each id, however often it comes.
+async fn arrived(
+    cluster: &Cluster,
+    arrival: Arrival,
+    run: impl Future<Output = Response>,
+) -> Response {
+    let Arrival { started, kind, id, uri, print } = arrival;
     let popping = (kind == Kind::Pop).then(|| Popping::of(&uri)).flatten();
     let _here = popping.and_then(|popping| {
         cluster.arrived(&popping.ask());
         popping.waits(cluster)
     });
-    let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-    let print = Fingerprint::of(request.method(), path, proof(request.headers()));
     let mut response = match cluster.outcomes().begin(id, print, SAME_ID_PATIENCE).await {
         Begun::First(slot) => {
-            let mut response = next.run(request).await;
+            let mut response = run.await;
             if response.extensions_mut().remove::<Interrupted>().is_some() {
                 // The node that asked goes on waiting elsewhere.
                 let detail = "the node is about to stop";
                 return Problem::new(&problem::E_DRAINING, detail).into_response();
             }
-            slot.keep(response).await.map(Body::new)
+            // Whoever got nothing may ask again: there is nothing that could come twice.
+            match kind == Kind::Pop && response.status() == StatusCode::NO_CONTENT {
+                true => response,
+                false => slot.keep(response).await.map(Body::new),
+            }
         }
         Begun::Known(outcome) => match outcome.answer() {
             Some(answer) => answer.map(Body::new),

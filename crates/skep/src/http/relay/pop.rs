@@ -145,7 +145,7 @@ pub(super) async fn relay(
             () = stopped => StatusCode::NO_CONTENT.into_response(),
             // What it may have been given comes again when the lease ends; asking elsewhere is the
             // client's to decide, as whenever an answer is lost.
-            () = cluster.dies(&going) => {
+            () = cluster.dies(&going), if popping.wait.is_some() => {
                 let mut nothing = StatusCode::NO_CONTENT.into_response();
                 nothing.headers_mut().insert(FALLBACK, HeaderValue::from_static("node-dead"));
                 nothing

@@ -33,7 +33,7 @@ pub use polls::{
 };
 pub use pools::{LetterView, LettersAnswer, PoolAnswer, PoolsAnswer, RetryAnswer, StuckAnswer};
 
-pub use queues::{POP_WAIT_MAX, Uncompressed};
+pub use queues::{POP_WAIT_MAX, PopTarget, Uncompressed, pop_of};
 
 pub use proxy::{Counts, RouteEventView, RouteEventsAnswer, StatsAnswer};
 pub use sessions::{

@@ -30,7 +30,7 @@ mod transaction;
 mod wishes;
 mod write;
 
-pub use pop::WAIT_MAX as POP_WAIT_MAX;
+pub use pop::{PopTarget, WAIT_MAX as POP_WAIT_MAX, pop_of};
 pub use write::Uncompressed;
 
 use crate::access::{Caller, Who};

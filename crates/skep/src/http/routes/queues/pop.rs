@@ -12,7 +12,7 @@ use crate::http::relay::Interrupted;
 use crate::node::Shared;
 use answer::answer_of;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use skep_policy::queues::Start;
@@ -183,11 +183,35 @@ pub async fn pop_matching(
     State(shared): State<Arc<Shared>>,
     Parameters(how): Parameters<PopHow>,
 ) -> Result<Response, Problem> {
-    let target = Target::Matching {
-        namespace: optional_name("namespace", how.namespace.as_deref())?,
-        task: optional_name("task", how.task.as_deref())?,
-    };
+    let target = how.matching()?;
     pop(&shared, target, &how).await
+}
+
+/// What a pop's path is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PopTarget<'path> {
+    /// Any queue that the parameters fit.
+    #[default]
+    Matching,
+    Queue(&'path str),
+    Partition(&'path str, &'path str),
+}
+
+/// A pop whose path was read by somebody else than the router.
+pub async fn pop_of(
+    shared: &Shared,
+    target: PopTarget<'_>,
+    uri: &Uri,
+) -> Result<Response, Problem> {
+    let Parameters(how) = Parameters::<PopHow>::of(uri)?;
+    let target = match target {
+        PopTarget::Matching => how.matching()?,
+        PopTarget::Queue(queue) => Target::Queue(name("queue", queue)?),
+        PopTarget::Partition(queue, partition) => {
+            Target::Partition(name("queue", queue)?, name("partition", partition)?)
+        }
+    };
+    pop(shared, target, &how).await
 }
 
 async fn pop(shared: &Shared, target: Target, how: &PopHow) -> Result<Response, Problem> {
@@ -219,6 +243,13 @@ fn paused() -> Response {
 }
 
 impl PopHow {
+    fn matching(&self) -> Result<Target, Problem> {
+        Ok(Target::Matching {
+            namespace: optional_name("namespace", self.namespace.as_deref())?,
+            task: optional_name("task", self.task.as_deref())?,
+        })
+    }
+
     fn read(&self, target: Target, default_start: Option<Start>) -> Result<Pop, Problem> {
         if truth("conflation", &self.conflation)? {
             let words = "conflation is not in this version; pop without it";
