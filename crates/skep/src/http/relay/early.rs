@@ -154,8 +154,13 @@ fn route(path: &str) -> Option<(&'static str, PopTarget<'_>)> {
 }
 
 /// What makes a request more than a plain one, beside what `connection` may say.
-static ODD: [HeaderName; 4] =
-    [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::EXPECT, header::UPGRADE];
+static ODD: [HeaderName; 5] = [
+    header::CONTENT_LENGTH,
+    header::CONTENT_ENCODING,
+    header::TRANSFER_ENCODING,
+    header::EXPECT,
+    header::UPGRADE,
+];
 
 fn is_hop(name: &str) -> bool {
     name.eq_ignore_ascii_case(HOP.as_str())
