@@ -6,6 +6,7 @@ use skep_testkit::programs::{NEEDED, PEERS};
 
 /// The benchmarks of the workspace member `benches`, a program each.
 const BENCHMARKS: &[(&str, &str)] = &[
+    ("backup", "backups of a running node against VACUUM INTO and a copy of the file"),
     ("cluster", "deciding, hops against nginx, wakes across nodes, forwarding on and off, kills"),
     ("edge", "requests a second against nginx, idle connections, the dashboard's weight"),
     ("footprint", "size of the binary, memory of an idle node, start to ready"),

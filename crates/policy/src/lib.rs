@@ -46,6 +46,7 @@ pub mod reach;
 mod reason;
 pub mod rendezvous;
 pub mod routes;
+pub mod secrets;
 pub mod sessions;
 pub mod span;
 pub mod throttle;

@@ -6,7 +6,6 @@ mod read;
 mod status;
 
 pub use headers::Headers;
-pub(crate) use headers::is_secret;
 pub use import::import;
 pub(crate) use read::{bare, split_address};
 pub use skep_policy::problem::Problem;
@@ -16,6 +15,7 @@ pub use status::Statuses;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use skep_policy::ownership::Timing;
+use skep_policy::secrets::{HIDDEN, hide_in_query};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Http {
     // A body may be a login, so it does not go into logs either.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Http")
-            .field("url", &self.url)
+            .field("url", &hide_in_query(&self.url))
             .field("method", &self.method)
             .field("headers", &self.headers)
             .field("body_bytes", &self.body.as_ref().map(String::len))
@@ -203,11 +203,22 @@ impl Spec {
         (field, written, host)
     }
 
-    /// The same with `***` for secret headers, for those who may read but not change it.
+    /// The same with `***` for secret headers, for those who may change it.
     pub fn redacted(&self) -> Spec {
         let mut spec = self.clone();
         if let Target::Http(http) = &mut spec.target {
             http.headers = http.headers.redacted();
+        }
+        spec
+    }
+
+    /// The same for those who may only look: no secret values of the query either, and no body,
+    /// of which nobody can tell what in it is a password.
+    pub fn for_readers(&self) -> Spec {
+        let mut spec = self.redacted();
+        if let Target::Http(http) = &mut spec.target {
+            http.url = hide_in_query(&http.url);
+            http.body = http.body.as_ref().map(|_| HIDDEN.to_owned());
         }
         spec
     }

@@ -6,8 +6,9 @@ use super::prepared::{Place, Question};
 use super::{Inner, Notes, tcp, tls};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
+use skep_policy::problem::cut;
 use std::error::Error;
 use std::time::Duration;
 
@@ -117,12 +118,19 @@ async fn judge(
     notes: &mut Notes,
 ) -> (Result<(), Fault>, Incoming) {
     let status = answer.status().as_u16();
+    let encoding = encoding(answer.headers());
     let mut body = answer.into_body();
     if !question.status.contains(status) {
         let detail = format!("the status is {status}, not {}", question.status);
         return (Err(Fault::new(Verdict::Status, detail)), body);
     }
     let Some(needle) = &question.needle else { return (Ok(()), body) };
+    // A few compressed bytes can become any number, so nothing is decompressed, and nobody is left
+    // to wonder where the text is.
+    if let Some(encoding) = encoding {
+        let detail = format!("the body is compressed ({encoding}), and polls decompress nothing");
+        return (Err(Fault::new(Verdict::Body, detail)), body);
+    }
     notes.phase = Phase::Body;
     let mut matched = 0;
     let looking = async {
@@ -150,6 +158,13 @@ async fn judge(
         Err(error) => Err(of_hyper(&error, notes)),
     };
     (judged, body)
+}
+
+/// How the body is compressed, if the answer says that it is.
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    let said = headers.get(CONTENT_ENCODING)?.to_str().unwrap_or("?");
+    let said = said.trim();
+    (!said.is_empty() && !said.eq_ignore_ascii_case("identity")).then(|| cut(said, 20))
 }
 
 /// What an error of hyper means.

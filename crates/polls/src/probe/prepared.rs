@@ -1,12 +1,13 @@
 //! An endpoint made ready, so that a poll parses nothing.
 
 use super::needle::Needle;
-use crate::spec::{Certificate, Http, Spec, Statuses, Target, bare, is_secret, split_address};
+use crate::spec::{Certificate, Http, Spec, Statuses, Target, bare, split_address};
 use hyper::body::Bytes;
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Uri};
 use rustls::pki_types::ServerName;
+use skep_policy::secrets::is_secret;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;

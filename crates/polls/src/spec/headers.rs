@@ -1,9 +1,7 @@
 //! Headers to send, some of which are secret.
 
+use skep_policy::secrets::{HIDDEN, is_secret};
 use std::collections::BTreeMap;
-
-/// What stands for a secret where it is shown.
-pub(super) const HIDDEN: &str = "***";
 
 /// Headers as they were written. Their `Debug` shows no secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -29,12 +27,4 @@ impl std::fmt::Debug for Headers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.redacted().0.fmt(f)
     }
-}
-
-/// Whether a header of this name holds a secret.
-pub(crate) fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["authorization", "cookie", "token", "secret", "key", "password"]
-        .iter()
-        .any(|part| name.contains(part))
 }

@@ -1,6 +1,5 @@
 //! Reading an endpoint from JSON, with everything that is wrong at once.
 
-use super::headers::{HIDDEN, is_secret};
 use super::{Certificate, Expect, Headers, Http, Kind, Problem, Spec, Statuses, Target};
 use super::{parse_span, status, write_span};
 use hyper::header::{HeaderName, HeaderValue};
@@ -9,6 +8,7 @@ use rustls::pki_types::ServerName;
 use serde_json::{Map, Value};
 use skep_policy::ownership::Timing;
 use skep_policy::problem::shortened;
+use skep_policy::secrets::{HIDDEN, is_secret, lacks_secrets};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -53,6 +53,9 @@ const INTERVAL_MAX: Duration = Duration::from_secs(86_400);
 const INTERVAL: Duration = Duration::from_secs(60);
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is wrong with something that was read where secrets are hidden.
+const HIDES: &str = "has *** for a value, which hides one";
 
 /// Headers that say how the message is framed, which is not for the user to say.
 const FRAMING: &[&str] =
@@ -370,6 +373,9 @@ impl<'a> Reader<'a> {
             self.problems.push(Problem::at("url", "has a name and password", right));
             return None;
         }
+        if self.strict && lacks_secrets(text) {
+            self.problems.push(Problem::at("url", HIDES, "give the value itself"));
+        }
         let found = scheme(text);
         if let (Some(kind), Some(found)) = (kind, found)
             && kind != found
@@ -402,6 +408,9 @@ impl<'a> Reader<'a> {
         let headers = self.headers();
         let right = "give a text of at most 64 KiB";
         let body = self.text("body", right, |body| body.len() <= BODY_BYTES_MAX);
+        if self.strict && body == Some(HIDDEN) {
+            self.problems.push(Problem::at("body", HIDES, "give the body itself, or none"));
+        }
         let expect = self.expect(&method);
         let certificate = (kind == Kind::Https).then(|| self.certificate());
         let body = body.map(str::to_owned);
@@ -441,7 +450,7 @@ impl<'a> Reader<'a> {
                 self.problems.push(problem("has a value that is not allowed", right));
             } else if text == HIDDEN && is_secret(key) {
                 let right = "give the value itself";
-                self.problems.push(problem("has *** for a value, which hides one", right));
+                self.problems.push(problem(HIDES, right));
             }
             names.push(name);
             headers.insert(key.clone(), text.to_owned());

@@ -160,6 +160,19 @@ fn secrets_are_neither_shown_nor_repeated() {
     assert!(shown.contains("text/plain") && shown.contains(r#""Authorization":"***""#));
     assert!(serde_json::to_string(&spec).unwrap().contains("s3cret"));
 
+    let asked =
+        json!({ "id": "a", "url": "http://h/?page=2&access_token=s3cret", "body": "s3cret" });
+    let spec = parse(asked).unwrap();
+    assert!(!format!("{spec:?}").contains("s3cret"));
+    let read = json!(spec.for_readers());
+    assert_eq!(read["url"], "http://h/?page=2&access_token=***");
+    assert_eq!(read["body"], "***");
+    assert_eq!(json!(spec.redacted())["body"], "s3cret", "whoever may change it sees it");
+    // What was read like that cannot be written back by mistake.
+    let told = problems(json!({ "id": "a", "url": read["url"], "body": read["body"] }));
+    let hides = "has *** for a value, which hides one";
+    assert!(told.len() == 2 && told.iter().all(|one| one.contains(hides)), "{told:?}");
+
     let told = problems(with(
         "headers",
         json!({ "Authorization": "s3cret\n", "cookie": ["s3cret"],

@@ -42,6 +42,29 @@ async fn a_text_is_found_across_the_borders_of_chunks() {
 }
 
 #[tokio::test]
+async fn a_compressed_answer_is_called_that_where_a_text_is_looked_for() {
+    let says = |encoding: &str| {
+        let head = "HTTP/1.1 200 -\r\ncontent-length: 5\r\ncontent-encoding:";
+        Server::answering(format!("{head} {encoding}\r\n\r\nhello"))
+    };
+    for (encoding, verdict) in
+        [("gzip", Verdict::Body), ("br", Verdict::Body), ("Identity", Verdict::Ok)]
+    {
+        let server = says(encoding);
+        let outcome = poll(json!({ "url": server.url(), "expect": { "body": "hello" } })).await;
+        assert_eq!(outcome.verdict, verdict, "{encoding}: {}", outcome.detail);
+        if verdict == Verdict::Body {
+            let said = format!("the body is compressed ({encoding}), and polls decompress nothing");
+            assert_eq!(outcome.detail, said);
+        }
+        // Without a text to look for it makes no difference.
+        assert!(poll(json!({ "url": server.url() })).await.ok, "{encoding}");
+        let asked = server.requests().concat().to_ascii_lowercase();
+        assert!(!asked.contains("accept-encoding"), "{asked}");
+    }
+}
+
+#[tokio::test]
 async fn slow_headers_run_out_of_time() {
     let server = Server::start(|guest| {
         guest.request();

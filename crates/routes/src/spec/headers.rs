@@ -4,10 +4,8 @@ use super::Flaw;
 use super::limits::{HEADER_NAME_BYTES_MAX, HEADER_RULES_MAX, HEADER_VALUE_BYTES_MAX};
 use serde::Serialize;
 use serde_json::Value;
+use skep_policy::secrets::{HIDDEN, is_secret};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What stands for a secret where it is shown.
-const HIDDEN: &str = "***";
 
 /// Headers that say how a message is framed or which connection it is on. A rule about one could
 /// make two servers disagree about where a message ends.
@@ -150,12 +148,4 @@ fn flaw_of_value(place: &str, name: &str, value: &str) -> Option<Flaw> {
 pub(super) fn is_token(name: &str) -> bool {
     let of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(of_token)
-}
-
-/// Whether a header of this name holds a secret.
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["authorization", "cookie", "token", "secret", "key", "password"]
-        .iter()
-        .any(|part| name.contains(part))
 }

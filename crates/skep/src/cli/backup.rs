@@ -320,7 +320,7 @@ pub fn explain(error: &BackupError, whom: &str) -> CliError {
         BackupError::Store(error) => return error.clone().into(),
         BackupError::Migrate(error) => return error.clone().into(),
         BackupError::Busy => Exit::Unavailable,
-        BackupError::NoRoom { .. } => Exit::System,
+        BackupError::NoRoom { .. } | BackupError::FileLimit { .. } => Exit::System,
         BackupError::NewerFormat { .. } => Exit::Version,
         BackupError::Occupied { .. } => Exit::Usage,
         BackupError::NotABackup

@@ -315,6 +315,7 @@ impl NodeArgs {
         let exit = match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Denied,
             StatusCode::SERVICE_UNAVAILABLE => Exit::Unavailable,
+            StatusCode::INSUFFICIENT_STORAGE => Exit::System,
             _ => Exit::No,
         };
         let problem: Option<Refused> = serde_json::from_slice(body).ok();

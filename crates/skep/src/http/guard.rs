@@ -133,6 +133,7 @@ pub async fn guard(
     let admitted = believed
         .and_then(|()| check_one_host(request.uri(), request.headers()))
         .and_then(|()| check_length(body_max, request.headers()))
+        .and_then(|()| check_encoding(request.headers()))
         .and_then(|()| admit(&shared, need, (changes(&request), request.headers()), address));
     let caller = admitted.as_ref().ok().and_then(Option::as_ref);
     noted.look(&shared, caller, || {
@@ -223,6 +224,17 @@ fn check_length(most: u64, headers: &HeaderMap) -> Result<(), Problem> {
     }
     let detail = format!("it has {length} bytes, {} are allowed here", ByteSize(most).show());
     Err(Problem::new(&problem::E_BODY_TOO_LARGE, detail))
+}
+
+/// Nothing is decompressed here: a few bytes could become any number. What comes compressed would
+/// be taken for what it is not, so it is refused.
+fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut named = headers.get_all(header::CONTENT_ENCODING).iter();
+    if named.all(|value| value.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let detail = "bodies are read as they are; send it without `Content-Encoding`";
+    Err(Problem::new(&problem::E_BODY_ENCODING, detail))
 }
 
 /// Reads what is left of a refused request's body, up to a limit: a connection that is closed with

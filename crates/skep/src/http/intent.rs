@@ -82,10 +82,14 @@ pub fn check_intent(caller: &Caller, changes: bool, headers: &HeaderMap) -> Resu
             let detail = "send the token of GET /api/v1/session as X-CSRF-Token";
             Err(Problem::new(&problem::E_CSRF, detail))
         }
-        Who::Key { .. } | Who::Login { .. } => Ok(()),
+        Who::Key { .. } => Ok(()),
         // Pages of other sites, those without an origin too, are trusted by nobody: they may send a
-        // key, which is how they show that they were meant to come.
-        Who::Local | Who::Anyone if is_of_other_origin(headers) => Err(cross_site()),
-        Who::Local | Who::Anyone => Ok(()),
+        // key, which is how they show that they were meant to come. The dashboard's own questions
+        // have no origin; a WebSocket's handshake has one, the login of its host, and nothing else
+        // that would tell who opens it.
+        Who::Login { .. } | Who::Local | Who::Anyone if is_of_other_origin(headers) => {
+            Err(cross_site())
+        }
+        Who::Login { .. } | Who::Local | Who::Anyone => Ok(()),
     }
 }

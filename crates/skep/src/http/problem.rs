@@ -49,6 +49,7 @@ codes! {
     E_BACKUP_BUSY 409 "A backup is being made already";
     E_BACKUP_POSTGRES 409 "The data is in PostgreSQL";
     E_BACKUP_ROOM 507 "There is no room for a copy";
+    E_BODY_ENCODING 415 "The body is compressed";
     E_BODY_INVALID 400 "The body cannot be read";
     E_BODY_TOO_LARGE 413 "The body is too large";
     E_BODY_TYPE 415 "The body is not JSON";

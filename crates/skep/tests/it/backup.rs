@@ -1,6 +1,7 @@
 //! `skep backup` and `skep restore`, of real nodes under load and under fire.
 
 mod copying;
+mod room;
 
 use crate::common::{command, run, skep, until};
 use serde_json::{Value, json};

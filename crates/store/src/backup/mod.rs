@@ -12,10 +12,12 @@
 //! and has the SHA-256 of all the others but those. What has no `E` is not complete, and what
 //! differs from its checksum is damaged; both show before anything is replaced.
 
+mod metrics;
 mod pack;
 mod restore;
 mod unpack;
 
+pub(crate) use metrics::BackupMetrics;
 pub use pack::Packing;
 pub(crate) use restore::settle;
 pub use restore::{Restored, Restoring};
@@ -112,6 +114,18 @@ pub enum BackupError {
         /// Bytes that are free.
         free: u64,
         /// Bytes of the copy, and what has to remain.
+        needed: u64,
+    },
+
+    /// The process may not write a file as large as the copy.
+    #[error(
+        "a backup needs a copy of {needed} bytes, and this process may write files of {limit} \
+         bytes: raise its limit (`ulimit -f`, LimitFSIZE)"
+    )]
+    FileLimit {
+        /// Bytes that a file may have.
+        limit: u64,
+        /// Bytes of the copy.
         needed: u64,
     },
 

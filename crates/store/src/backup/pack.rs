@@ -1,5 +1,6 @@
 //! Making a backup: copies of one moment, told as bytes.
 
+use super::metrics::{Outcome, Running};
 use super::{
     BUFFER, BackupError, DATA, DATABASE, END, End, FORMAT, HEADER, Header, Level, MAGIC, MAGIC_END,
     NOTHING, PIECE_BYTES, Packed,
@@ -9,6 +10,7 @@ use crate::sqlite::{self, Sqlite, classify, open_beside, start_thread};
 use crate::{StoreError, wall_ms};
 use async_channel::{Receiver, Sender};
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
+use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -16,6 +18,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
 
 /// Pieces that may wait for whoever reads them.
 const AHEAD: usize = 4;
@@ -28,21 +31,36 @@ pub(super) const COPY_FILE: &str = "skep.copy";
 /// Steps of SQLite between two looks at whether anybody still wants the copy.
 const STEPS_BETWEEN_LOOKS: i32 = 10_000;
 
-type Pieces = Sender<Result<Vec<u8>, BackupError>>;
+type Teller = Sender<Result<Vec<u8>, BackupError>>;
+type Pieces = Receiver<Result<Vec<u8>, BackupError>>;
+/// The right to make one.
+type Alone = OwnedMutexGuard<()>;
 
 /// A backup as it is made. Dropped before its end, the making ends too.
 pub struct Packing {
-    pieces: Receiver<Result<Vec<u8>, BackupError>>,
+    pieces: Pieces,
+    running: Running,
+    /// Whether the last piece was handed over.
+    whole: bool,
 }
 
 impl Packing {
     /// The next bytes; `None` at the end. After an error there is nothing more, and what came
     /// before is no backup.
     pub async fn next(&mut self) -> Option<Result<Vec<u8>, BackupError>> {
-        match tokio::time::timeout(SILENCE, self.pieces.recv()).await {
-            Ok(piece) => piece.ok(),
+        let told = match tokio::time::timeout(SILENCE, self.pieces.recv()).await {
+            Ok(told) => told.ok(),
             Err(_) => Some(Ok(piece(NOTHING, &[]))),
+        };
+        match &told {
+            Some(Ok(bytes)) => {
+                self.whole = bytes.first() == Some(&END);
+                self.running.passed(bytes.len());
+            }
+            None if self.whole => self.running.end(Outcome::Ok),
+            Some(Err(_)) | None => self.running.end(Outcome::Failed),
         }
+        told
     }
 }
 
@@ -55,11 +73,24 @@ impl Sqlite {
     /// disk has room for it and for the node.
     pub async fn backup(&self, scratch: Option<&Path>) -> Result<Packing, BackupError> {
         let Ok(alone) = self.copying().try_lock_owned() else { return Err(BackupError::Busy) };
+        let mut running = Running::begin(self.backup_metrics());
+        match self.begin(scratch, alone).await {
+            Ok(pieces) => Ok(Packing { pieces, running, whole: false }),
+            Err(error) => {
+                running.end(Outcome::Failed);
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin(&self, scratch: Option<&Path>, alone: Alone) -> Result<Pieces, BackupError> {
         let folder = self.path().parent().unwrap_or(Path::new(".")).to_path_buf();
+        let used = self.used().await?;
+        check_limit(used)?;
         let scratch = match scratch {
             Some(path) => path.to_path_buf(),
             None => {
-                self.check_room(&folder).await?;
+                check_room(&folder, used)?;
                 folder.join(COPY_FILE)
             }
         };
@@ -71,25 +102,39 @@ impl Sqlite {
             }
             drop(alone);
         })?;
-        Ok(Packing { pieces })
+        Ok(pieces)
     }
 
-    async fn check_room(&self, folder: &Path) -> Result<(), BackupError> {
+    /// Bytes that a copy of the database will have.
+    async fn used(&self) -> Result<u64, StoreError> {
         let used = "SELECT (page_count - freelist_count) * page_size
                     FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
         let used: i64 = self
             .read(move |db| Ok::<_, StoreError>(db.query_row(used, [], |row| row.get(0))?))
             .await?;
-        let needed = u64::try_from(used).unwrap_or(0) + ROOM_LEFT;
-        let disk = rustix::fs::statvfs(folder);
-        let disk = disk.map_err(|error| file_error(folder, &error.into()))?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < needed {
-            let target = folder.display().to_string();
-            return Err(BackupError::NoRoom { target, free, needed });
-        }
-        Ok(())
+        Ok(u64::try_from(used).unwrap_or(0))
     }
+}
+
+/// A file that grew past the process's limit would fail in the middle, and its error would not say
+/// why.
+fn check_limit(used: u64) -> Result<(), BackupError> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < used => Err(BackupError::FileLimit { limit, needed: used }),
+        _ => Ok(()),
+    }
+}
+
+fn check_room(folder: &Path, used: u64) -> Result<(), BackupError> {
+    let needed = used + ROOM_LEFT;
+    let disk = rustix::fs::statvfs(folder);
+    let disk = disk.map_err(|error| file_error(folder, &error.into()))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free < needed {
+        let target = folder.display().to_string();
+        return Err(BackupError::NoRoom { target, free, needed });
+    }
+    Ok(())
 }
 
 /// Why it ended before its end.
@@ -105,7 +150,7 @@ impl<E: Into<BackupError>> From<E> for Stop {
     }
 }
 
-fn pack(folder: &Path, scratch: &Path, send: &Pieces) -> Result<(), Stop> {
+fn pack(folder: &Path, scratch: &Path, send: &Teller) -> Result<(), Stop> {
     let made_at_ms = wall_ms();
     // The buffer first: what is on its way from it to the database is then in both, and arrives
     // once, because its transaction ids are known. The other way round it could be in neither.
@@ -144,7 +189,7 @@ struct Copy {
 }
 
 /// Copies a database as it is at one moment, without what was deleted from it.
-fn copy(from: &Path, to: &Path, send: &Pieces) -> Result<Copy, Stop> {
+fn copy(from: &Path, to: &Path, send: &Teller) -> Result<Copy, Stop> {
     remove(to)?;
     let copy = Copy { path: to.to_path_buf() };
     let made = File::options().write(true).create_new(true).mode(0o600).open(to);
@@ -245,7 +290,7 @@ pub(super) fn remove_leftover(folder: &Path) -> Result<(), StoreError> {
 
 /// What is told, and its checksum.
 struct Told<'send> {
-    send: &'send Pieces,
+    send: &'send Teller,
     digest: Sha256,
 }
 

@@ -6,6 +6,7 @@ mod metrics;
 mod readers;
 mod writer;
 
+use crate::backup::BackupMetrics;
 use crate::{DataFolder, Health, StoreError};
 use async_channel::Sender;
 use checkpoint::Checkpoints;
@@ -64,6 +65,7 @@ struct Shared {
     metrics: WriterMetrics,
     /// Held by the one who makes a copy of it.
     copying: Arc<Mutex<()>>,
+    backups: BackupMetrics,
 }
 
 impl Sqlite {
@@ -87,8 +89,9 @@ impl Sqlite {
             queue.close();
             drop(held);
         })?;
-        let copying = Arc::default();
-        Ok(Sqlite { shared: Arc::new(Shared { path, jobs, readers, ended, metrics, copying }) })
+        let (copying, backups) = (Arc::default(), BackupMetrics::new());
+        let shared = Shared { path, jobs, readers, ended, metrics, copying, backups };
+        Ok(Sqlite { shared: Arc::new(shared) })
     }
 
     /// Runs `work` in a transaction and answers once it is durable.
@@ -128,6 +131,10 @@ impl Sqlite {
         self.shared.copying.clone()
     }
 
+    pub(crate) fn backup_metrics(&self) -> BackupMetrics {
+        self.shared.backups.clone()
+    }
+
     /// Calls that wait for the writer to take them up.
     pub fn waiting(&self) -> usize {
         self.shared.jobs.len()
@@ -155,6 +162,7 @@ impl Sqlite {
     /// Adds the store's metrics to a node's registry.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.shared.metrics.register(registry);
+        self.shared.backups.register(registry);
     }
 
     /// Finishes what was queued, checkpoints and closes the file. Later calls get

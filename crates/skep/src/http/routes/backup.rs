@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, StreamExt};
-use skep_store::{BackupError, Database};
+use skep_store::{BackupError, Database, StoreError};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,9 @@ use utoipa_axum::routes;
 
 /// When to ask again while another backup is made.
 const LATER: Duration = Duration::from_secs(10);
+
+/// So long the first bytes, or an error instead, are waited for before the answer begins.
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 pub fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::new().routes(routes!(backup))
@@ -45,7 +48,11 @@ async fn backup(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Respo
     let (caller, address) = (asker.known(), asker.address.to_string());
     let name = shared.name.as_str();
     shared.access.record(database, (&caller, &address), "backup.make", (name, "")).await?;
-    let packing = sqlite.backup(None).await.map_err(refused)?;
+    let mut packing = sqlite.backup(None).await.map_err(refused)?;
+    // What goes wrong at once has a status of its own; later there is only the connection to cut.
+    let soon = AT_ONCE.min(shared.settings.api.request_timeout / 2);
+    let first = tokio::time::timeout(soon, packing.next()).await.ok().flatten();
+    let first = first.transpose().map_err(refused)?;
     let mut state = shared.state.clone();
     let watched = shared.clone();
     let over = async move {
@@ -56,10 +63,13 @@ async fn backup(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Respo
     };
     // An error cuts the connection, so that nobody takes what came for all.
     let pieces = stream::unfold(packing, |mut packing| async {
-        let piece = packing.next().await?;
-        Some((piece.map_err(|error| io::Error::other(error.to_string())), packing))
+        let piece = packing.next().await?.map_err(|error| {
+            tracing::error!(%error, "the backup ends before its end");
+            io::Error::other(error.to_string())
+        });
+        Some((piece, packing))
     });
-    let pieces = pieces.take_until(Box::pin(over));
+    let pieces = stream::iter(first.map(Ok)).chain(pieces).take_until(Box::pin(over));
     let mut response = Body::from_stream(pieces).into_response();
     let kind = HeaderValue::from_static("application/octet-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -71,7 +81,11 @@ fn refused(error: BackupError) -> Problem {
     let detail = error.to_string();
     match error {
         BackupError::Busy => Problem::new(&problem::E_BACKUP_BUSY, detail).retry_after(LATER),
-        BackupError::NoRoom { .. } => Problem::new(&problem::E_BACKUP_ROOM, detail),
+        BackupError::NoRoom { .. }
+        | BackupError::FileLimit { .. }
+        | BackupError::Store(StoreError::Full { .. }) => {
+            Problem::new(&problem::E_BACKUP_ROOM, detail)
+        }
         BackupError::Store(error) => error.into(),
         _ => Problem::new(&problem::E_STORE_FAILED, detail),
     }

@@ -4,6 +4,7 @@ mod views;
 
 pub use views::{EndpointView, MoveView, ResultView};
 
+use crate::access::Scope;
 use crate::fleet::Fleet;
 use crate::http::extract::{Asker, Body, Parameters};
 use crate::http::problem::{self, Flaw, Problem, ProblemBody};
@@ -145,6 +146,7 @@ pub struct EndpointsAnswer {
 )]
 async fn list(
     State(shared): State<Arc<Shared>>,
+    asker: Asker,
     Parameters(page): Parameters<EndpointsPage>,
 ) -> Result<Json<EndpointsAnswer>, Problem> {
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -180,7 +182,8 @@ async fn list(
     let (found, total) = polls(&shared)?.list(&filter, page.after.as_deref(), limit).await?;
     let full = found.len() == limit;
     let next = found.last().filter(|_| full).map(|one| one.endpoint.spec.id.clone());
-    let endpoints = found.iter().map(EndpointView::of).collect();
+    let may_change = asker.known().scopes.allow(Scope::Poll);
+    let endpoints = found.iter().map(|one| EndpointView::of(one, may_change)).collect();
     Ok(Json(EndpointsAnswer { endpoints, total, next }))
 }
 
@@ -203,7 +206,7 @@ async fn create(
 ) -> Result<(StatusCode, Json<EndpointView>), Problem> {
     let endpoint = polls(&shared)?.create(&body).await?;
     note(&shared, &asker, "polls.create", &endpoint.spec.id).await;
-    Ok((StatusCode::CREATED, Json(EndpointView::plain(&endpoint))))
+    Ok((StatusCode::CREATED, Json(EndpointView::plain(&endpoint, true))))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -278,10 +281,12 @@ fn unknown(id: &str) -> Problem {
 )]
 async fn show(
     State(shared): State<Arc<Shared>>,
+    asker: Asker,
     Path(id): Path<String>,
 ) -> Result<Json<EndpointView>, Problem> {
     let found = polls(&shared)?.show(&id).await?.ok_or_else(|| unknown(&id))?;
-    Ok(Json(EndpointView::of(&found)))
+    let may_change = asker.known().scopes.allow(Scope::Poll);
+    Ok(Json(EndpointView::of(&found, may_change)))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -320,7 +325,7 @@ async fn replace(
     }
     let endpoint = polls(&shared)?.replace(&body, expected.version).await?;
     note(&shared, &asker, "polls.replace", &id).await;
-    Ok(Json(EndpointView::plain(&endpoint)))
+    Ok(Json(EndpointView::plain(&endpoint, true)))
 }
 
 /// Delete an endpoint and everything known about it
@@ -381,7 +386,7 @@ async fn set_paused(
 ) -> Result<Json<EndpointView>, Problem> {
     let endpoint = polls(shared)?.set_paused(id, paused).await?;
     note(shared, asker, if paused { "polls.pause" } else { "polls.resume" }, id).await;
-    Ok(Json(EndpointView::plain(&endpoint)))
+    Ok(Json(EndpointView::plain(&endpoint, true)))
 }
 
 /// Poll an endpoint now; the node that owns it does
@@ -402,7 +407,7 @@ async fn poll_now(
         let detail = format!("the endpoint {id:?} is paused; resume it first");
         return Err(Problem::new(&problem::E_ENDPOINT_PAUSED, detail));
     }
-    Ok((StatusCode::ACCEPTED, Json(EndpointView::plain(&endpoint))))
+    Ok((StatusCode::ACCEPTED, Json(EndpointView::plain(&endpoint, true))))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

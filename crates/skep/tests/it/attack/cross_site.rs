@@ -111,6 +111,12 @@ fn a_page_beside_the_dashboard_cannot_use_its_login() {
     assert_eq!(code(&stolen), "E_CSRF", "popping changes something: {}", stolen.body);
     let beside = [("cookie", cookie), ("sec-fetch-site", "same-site")];
     assert_eq!(code(&node.send("GET", "/api/v1/keys", &beside, None)), "E_CROSS_SITE");
+    // The handshake of a WebSocket has nothing but its origin.
+    let beside = [("cookie", cookie), ("origin", "http://127.0.0.1:1")];
+    assert_eq!(code(&node.send("GET", "/api/v1/live", &beside, None)), "E_CROSS_SITE");
+    let own = node.url("");
+    let own = [("cookie", cookie), ("origin", own.as_str())];
+    assert_eq!(node.send("GET", "/api/v1/keys", &own, None).status, 200);
     assert_eq!(left(&node, &known), 1, "nobody has taken the message");
     let meant = [("cookie", cookie), ("x-csrf-token", csrf.as_str())];
     assert_eq!(node.send("GET", pop, &meant, None).status, 200);

@@ -6,8 +6,8 @@ use skep_testkit::{Node, PATIENCE, http::Answer};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Makes a key in the database of a folder, before a node has it: its id, and the key.
@@ -71,6 +71,7 @@ pub fn one_answer(address: &str, bytes: &[u8]) -> String {
 pub struct Trap {
     pub port: u16,
     visits: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Trap {
@@ -79,19 +80,33 @@ impl Trap {
     }
 
     /// One that answers whoever comes with this.
-    pub fn that_says(ip: &str, answer: &'static str) -> Self {
+    pub fn that_says(ip: &str, answer: impl Into<Vec<u8>>) -> Self {
         let listener = TcpListener::bind((ip, 0)).expect("a free port");
         let port = listener.local_addr().expect("bound").port();
-        let visits: Arc<AtomicUsize> = Arc::default();
-        let counted = visits.clone();
+        let answer: Arc<[u8]> = answer.into().into();
+        let (visits, heard): (Arc<AtomicUsize>, Arc<Mutex<Vec<u8>>>) = Default::default();
+        let (counted, kept) = (visits.clone(), heard.clone());
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 counted.fetch_add(1, Ordering::SeqCst);
-                let _ = stream.read(&mut [0; 4_096]);
-                let _ = stream.write_all(answer.as_bytes());
+                let (answer, kept) = (answer.clone(), kept.clone());
+                // Browsers open connections that they may never say anything on.
+                std::thread::spawn(move || {
+                    let mut request = [0; 4_096];
+                    let length = stream.read(&mut request).unwrap_or(0);
+                    kept.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .extend_from_slice(&request[..length]);
+                    let _ = stream.write_all(&answer);
+                });
             }
         });
-        Trap { port, visits }
+        Trap { port, visits, heard }
+    }
+
+    /// What was said by whoever came, one after the other.
+    pub fn heard(&self) -> Vec<u8> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How often somebody has connected.

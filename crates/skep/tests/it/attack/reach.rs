@@ -91,7 +91,7 @@ fn a_name_or_a_redirect_that_leads_to_a_denied_address_is_not_followed() {
     let trap = Trap::set("127.0.0.1");
     let moved = format!("http://127.0.0.1:{}/", trap.port);
     let moved = format!("HTTP/1.1 302 -\r\nlocation: {moved}\r\ncontent-length: 0\r\n\r\n");
-    let friend = Trap::that_says("127.0.0.3", Box::leak(moved.into_boxed_str()));
+    let friend = Trap::that_says("127.0.0.3", moved);
     let limit = "gateway.connect_deadline=1s";
     let deny = ["--set", "reach.deny=127.0.0.1, ::1", "--set", limit];
     let node = Node::start(skep(), &folder.join("data"), &deny);

@@ -1,7 +1,7 @@
 //! A node that was given every kind of secret, used, and made to fail: none of them is found in
 //! anything that it writes or tells to somebody who may only read.
 
-use super::kit::{Trap, make_key, operations, raw_within};
+use super::kit::{Trap, code, make_key, operations, raw_within};
 use crate::common::{command, run, skep};
 use serde_json::json;
 use skep_testkit::{Folder, Node, Postgres, Process, Proxy, WebSocket};
@@ -173,4 +173,48 @@ fn no_secret_is_in_a_log_an_answer_or_a_listing() {
     assert!(log.contains("TRACE") || log.contains("DEBUG"), "it has told what it does");
     search("the log", &log, &ALL);
     search("the log", &log, &[BODY, WORKER, &random(&admin), &random(&read), &cookie]);
+}
+
+#[test]
+fn what_a_reader_sees_of_an_endpoint_has_no_credentials_in_it() {
+    let folder = Folder::new("attack-endpoints");
+    let data = folder.join("data");
+    let keys = ["read", "read,poll", "admin"].map(|scopes| make_key(&data, scopes, &[]).1);
+    let node = Node::start(skep(), &data, &[]);
+    let [reader, poller, admin] = keys.map(|key| format!("Bearer {key}"));
+    let endpoint = json!({
+        "id": "shop", "method": "POST", "interval": "1h", "body": "user=ann&pin=s3cret",
+        "url": "http://127.0.0.1:1/health?page=2&access_token=s3cret&%73ig=s3cret",
+        "headers": { "Authorization": "Bearer s3cret", "X-Signature": "s3cret",
+                     "Accept": "text/plain" },
+    });
+    let send = |who: &str, method: &str, path: &str, body: Option<&str>| {
+        node.send(method, path, &[("authorization", who)], body)
+    };
+    let path = "/api/v1/polls/endpoints";
+    let made = send(&poller, "POST", path, Some(&endpoint.to_string()));
+    assert_eq!(made.status, 201, "{}", made.body);
+    let one = format!("{path}/shop");
+    let seen = send(&reader, "GET", &one, None).json();
+    assert_eq!(seen["url"], "http://127.0.0.1:1/health?page=2&access_token=***&%73ig=***");
+    assert_eq!(seen["body"], "***");
+    assert_eq!(seen["headers"]["Accept"], "text/plain");
+    assert_eq!(seen["headers"]["X-Signature"], "***");
+    for at in [path, &one, &format!("{one}/results"), &format!("{one}/moves"), "/api/v1/polls"] {
+        let answer = send(&reader, "GET", at, None);
+        assert!(answer.status == 200 && !answer.body.contains("s3cret"), "{at}: {}", answer.body);
+    }
+    // Whoever may change it sees what they would have to write again, but for the headers.
+    for who in [&poller, &admin] {
+        let seen = send(who, "GET", &one, None).json();
+        assert_eq!((&seen["url"], &seen["body"]), (&endpoint["url"], &endpoint["body"]));
+        assert_eq!(seen["headers"]["Authorization"], "***");
+    }
+    // What a reader has seen is not taken for the endpoint.
+    let spec = json!({ "id": "shop", "url": seen["url"], "body": seen["body"] });
+    let wrong = send(&poller, "PUT", &one, Some(&spec.to_string()));
+    assert_eq!(code(&wrong), "E_ENDPOINT_INVALID", "{}", wrong.body);
+    assert!(wrong.body.contains("which hides one"), "{}", wrong.body);
+    let import = send(&poller, "POST", "/api/v1/polls/import", Some(&spec.to_string()));
+    assert_eq!(code(&import), "E_IMPORT_INVALID", "{}", import.body);
 }

@@ -7,7 +7,8 @@ use skep_polls::{Endpoint, Listed};
 /// An endpoint, as it was written, with what is known about it.
 #[derive(Serialize, Deserialize, utoipa::ToSchema)]
 pub struct EndpointView {
-    /// As it was written, with defaults filled in and secret headers hidden.
+    /// As it was written, with defaults filled in and secret headers hidden; without the scope
+    /// `poll` the body and secret values of the query too.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub spec: serde_json::Value,
@@ -45,7 +46,7 @@ pub struct LastView {
 }
 
 impl EndpointView {
-    pub(super) fn of(listed: &Listed) -> Self {
+    pub(super) fn of(listed: &Listed, may_change: bool) -> Self {
         let state = listed.state.as_ref();
         let last = state.and_then(|state| state.last.as_ref());
         let word = match last {
@@ -67,13 +68,17 @@ impl EndpointView {
                 verdict: last.verdict.clone(),
                 latency_us: last.latency_us,
             }),
-            ..EndpointView::plain(&listed.endpoint)
+            ..EndpointView::plain(&listed.endpoint, may_change)
         }
     }
 
-    pub(super) fn plain(endpoint: &Endpoint) -> Self {
+    pub(super) fn plain(endpoint: &Endpoint, may_change: bool) -> Self {
+        let spec = match may_change {
+            true => endpoint.spec.redacted(),
+            false => endpoint.spec.for_readers(),
+        };
         EndpointView {
-            spec: serde_json::json!(endpoint.spec.redacted()),
+            spec: serde_json::json!(spec),
             version: endpoint.version,
             created_at_ms: endpoint.created_at_ms,
             updated_at_ms: endpoint.updated_at_ms,
