@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { h } from "./dom.js";
 import { field, form } from "./form.js";
-import { keyText, REJECTED, RULES, WOULD } from "./cluster-words.js";
+import { keyText, REJECTED, RULES } from "./cluster-words.js";
 import { reasonOf } from "./reason.js";
 import { withQuery } from "./router.js";
 
@@ -29,11 +29,11 @@ export function explainForm({ signal, key = "", note }) {
   });
   parts.element.prepend(h("div", { class: "halves test-fields" }, Object.values(fields).map((one) => one.element)));
 
-  function show({ key: asked, for: purpose, place, here, text, reason }) {
+  function show({ key: asked, for: purpose, place, here, text, reason, explain, would_change: change }) {
     const { unlisted, ...numbers } = reason?.numbers ?? {};
     result.replaceChildren(reasonOf({
       what: [`A ${purpose} of `, h("span", { class: "mono" }, keyText(asked)), " would go to ", h("strong", null, place), `${here ? ", this node" : ""}: ${RULES[reason?.rule] ?? text}.`],
-      by: "this node, on what it has heard of the others", rule: reason?.rule, numbers, rejected: reason?.rejected, ruled: REJECTED, rest: unlisted, change: WOULD[reason?.rule],
+      by: "this node, on what it has heard of the others", rule: reason?.rule, numbers, rejected: reason?.rejected, ruled: REJECTED, rest: unlisted, change, explain,
     }));
   }
 

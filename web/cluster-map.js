@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { h, setText } from "./dom.js";
 import { keyText, score } from "./cluster-words.js";
+import { explainOf } from "./explain.js";
 import { clock, duration, when, whole } from "./format.js";
 import { stopAt, walk } from "./lane-keys.js";
 import { problemNotice } from "./notice.js";
@@ -30,7 +31,7 @@ export function affinityMap({ signal, open }) {
   const list = table({
     label: "Keys and their nodes", empty: "Nobody has popped anything lately.",
     columns: [
-      { title: "Key", class: "free", cell: ({ key }) => h("span", { class: "mono" }, keyText(key)) },
+      { title: "Key", class: "free", cell: ({ key, explain }) => [h("span", { class: "mono" }, keyText(key)), explainOf(explain)] },
       { title: "Node", cell: ({ node }) => node },
       { title: "By", cell: ({ moved }) => (moved ? "a move" : "its name") },
       { title: "Requests", class: "num", cell: ({ requests }) => whole(requests) },
@@ -143,10 +144,10 @@ export function moveList({ signal, fresh }) {
   const rows = h("ol", { class: "log events moves is-empty", tabindex: "0", "aria-label": "Last moves, newest first", "data-empty": "No key has moved." });
   const element = h("section", { class: "card stack" }, h("h2", null, "Migrations and breaks"), rows);
 
-  function row({ at_ms: at, key, from, to, kind, load, best, improvement, by }) {
+  function row({ at_ms: at, key, from, to, kind, load, best, improvement, by, explain }) {
     const [level, word] = WORDS[kind] ?? ["info", kind];
     return h("li", { "data-level": level }, h("span", { class: "log-time" }, when(at, clock(at))), h("span", { class: "mono" }, keyText(key)),
-      h("span", { class: "log-text" }, h("span", { class: "log-level" }, word), h("span", null, from === null ? `to ${to}` : `${from} → ${to}`), h("span", { class: "dim" }, `${load === null ? "" : `${score(load)} to ${score(best)}, better by ${score(improvement)}, `}by ${by}`)));
+      h("span", { class: "log-text" }, h("span", { class: "log-level" }, word), h("span", null, from === null ? `to ${to}` : `${from} → ${to}`), h("span", { class: "dim" }, `${load === null ? "" : `${score(load)} to ${score(best)}, better by ${score(improvement)}, `}by ${by}`), explainOf(explain)));
   }
 
   async function load() {

@@ -6,6 +6,7 @@ import { announce, h, setText, svg } from "./dom.js";
 import { duration, millis, percent, whole } from "./format.js";
 import { liveTable, plain } from "./live-table.js";
 import { BREAKERS, score, stateOf } from "./cluster-words.js";
+import { explainCell } from "./explain.js";
 import { problemNotice } from "./notice.js";
 
 const SPAN = 120000;
@@ -68,9 +69,11 @@ function nameCell() {
   const here = h("span", { class: "pill" }, "this node");
   const place = h("div", { class: "dim small" });
   const more = h("div", { class: "dim small" });
+  const why = explainCell();
   return {
-    element: [h("div", { class: "row" }, name, here), place, more],
-    set({ server_id: id, here: own, url, zone, version }) {
+    element: [h("div", { class: "row" }, name, here), place, more, why.element],
+    set({ server_id: id, here: own, url, zone, version, explain }) {
+      why.set({ explain });
       setText(name, id);
       here.hidden = !own;
       setText(place, url.replace(/^http:\/\//, ""));

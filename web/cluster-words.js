@@ -45,22 +45,6 @@ export const REJECTED = {
   "as-good": "it would have been as good",
 };
 
-/** What would send a request elsewhere. */
-export const WOULD = {
-  alone: "A second node with the same database.",
-  "nobody-left": "Another node that is heard of, does not drain and whose breaker is closed.",
-  owner: "The owner leaving, its breaker opening, a load far above the mean, or a move of the key.",
-  moved: "The key moving again, or the node it was moved to leaving.",
-  "overflow-here": "The owner having room again, or another node that is clearly less busy.",
-  "overflow-next": "The owner having room again.",
-  "owner-least-loaded": "Any node having room again.",
-  "consumers-here": "The consumers of the queue leaving this node.",
-  "consumers-there": "A consumer of the queue on this node.",
-  "no-consumers": "A consumer of the queue on any node.",
-  "consumers-overloaded": "A node with consumers having room again.",
-  "here-draining": "This node, if it did not drain.",
-};
-
 /** What a breaker does. */
 export const BREAKERS = {
   closed: ["", "It gets requests"],

@@ -6,7 +6,7 @@ import { reasonOf } from "./reason.js";
 import { fixed, KINDS, ruleText, statePill, STATUSES } from "./monitor-words.js";
 
 /** The parts of an explanation, as the node gives it. */
-export function explained({ status, becomes, since, state, cause, rank, of, measured, violations = [], rule, reason, would_change: would, would_flip: flips = [], budget }) {
+export function explained({ status, becomes, since, state, cause, rank, of, measured, violations = [], rule, reason, would_change: would, would_flip: flips = [], budget, explain }) {
   const changes = becomes !== status;
   const facts = {
     Since: since && when(since, dateTime(since, true)),
@@ -20,6 +20,6 @@ export function explained({ status, becomes, since, state, cause, rank, of, meas
   return [reasonOf({
     what: ["It is ", h("strong", null, status), STATUSES[status] ? `: ${STATUSES[status].toLowerCase()}.` : ".", changes && [" A review now would make it ", h("strong", null, becomes), "."]],
     by: "a review of the server, made for this question", rule: changes ? rule : null, because: changes && rule ? `${ruleText(rule)},` : null,
-    facts, change: [would, ...flips],
+    facts, change: [would, ...flips], explain,
   })];
 }

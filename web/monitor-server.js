@@ -8,6 +8,7 @@ import { dateTime, relative, units, whole } from "./format.js";
 import { listen } from "./live.js";
 import { serverButtons } from "./monitor-actions.js";
 import { assignmentTables } from "./monitor-assignments.js";
+import { explainCell } from "./explain.js";
 import { explained } from "./monitor-explain.js";
 import { changeTable } from "./monitor-history.js";
 import { fixed, path, probeText, ruleText, serverState, step } from "./monitor-words.js";
@@ -34,13 +35,15 @@ export function mountServer(root, { id, signal, params, noteParams, can }) {
   const line = head.querySelector("p");
   const trouble = h("div");
   const planned = h("div");
+  const why = explainCell();
   const place = h("div", { class: "plot-place" });
   const tables = assignmentTables({ explain });
   const history = changeTable({ path: path("servers", id, "/history"), other: "monitor", signal });
   const rest = [planned, h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.element)), tables.element, h("h2", null, "Measurements"), place, h("h2", null, "History"), ...history.elements];
-  root.append(h("p", { class: "small" }, h("a", { href: link("/monitors") }, "All servers")), head, trouble, ...rest);
+  root.append(h("p", { class: "small" }, h("a", { href: link("/monitors") }, "All servers")), head, why.element, trouble, ...rest);
 
   function show({ server, plan, assignments }) {
+    why.set(server);
     const { counts, targets } = server;
     const [state, look] = serverState(server);
     setText(line, `${probeText(server.probe)}, address ${server.ip}${server.account ? `, account ${server.account}` : ""}`);
@@ -102,7 +105,7 @@ export function mountServer(root, { id, signal, params, noteParams, can }) {
       gone = problem.status === 404;
       trouble.dataset.from = "load";
       trouble.replaceChildren(gone ? notice("warn", problem.title, `${id} is not there, or no longer.`, h("a", { class: "button", href: link("/monitors") }, "All servers")) : problemNotice(problem, load));
-      if (gone) for (const one of [...rest, buttons]) one.hidden = true;
+      if (gone) for (const one of [...rest, buttons, why.element]) one.hidden = true;
     }
   }
 

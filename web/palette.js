@@ -1,4 +1,4 @@
-// Search in everything: pages, queues, endpoints, routes, workers, sessions, monitors, servers, accounts, nodes.
+// Search in everything: pages, queues, endpoints, routes, workers, sessions, monitors, servers, accounts, nodes, settings.
 // Opened by "/" or Ctrl-K, used by keyboard alone: type, arrows, Enter.
 
 import { api } from "./api.js";
@@ -38,6 +38,9 @@ const SORTS = {
   Accounts: async (wanted, signal) => (await api.get(withQuery("/api/v1/accounts", { search: wanted, limit: EACH }), { signal })).accounts
     .map(({ id }) => ({ title: id, href: link("/monitors", { view: "accounts", search: id }) })),
   Nodes: listed("/api/v1/cluster/balance?own=true", ({ servers }) => servers.map(({ server_id: name, url }) => ({ title: name, more: url.replace(/^https?:\/\//, ""), href: link("/cluster") }))),
+  Settings: async (wanted, signal) => (session.can("admin") ? (await api.get(withQuery("/api/v1/settings", { search: wanted }), { signal })).settings : [])
+    .sort((a, b) => fits(b.key, wanted) - fits(a.key, wanted))
+    .map(({ key, value, is_set: set, origin, help }) => ({ title: key, more: `${value || "not set"}${set ? `, from ${origin}` : ""}. ${help}`, href: link("/settings", { setting: key }) })),
   Schedules: listed("/api/v1/schedules?limit=1000", ({ schedules }) => schedules.map(({ name, queue }) => ({ title: name, more: `pushes to ${queue}`, href: link("/schedules", { queue }) }))),
 };
 
@@ -60,7 +63,7 @@ function openPalette(pages) {
   let pause = 0;
   const ending = new AbortController();
   const [listId, hintId] = [freshId("found"), freshId("hint")];
-  const input = h("input", { type: "search", role: "combobox", autocomplete: "off", autocapitalize: "off", spellcheck: "false", placeholder: "Queue, endpoint, route, worker, server, page…", "aria-label": "Search in everything",
+  const input = h("input", { type: "search", role: "combobox", autocomplete: "off", autocapitalize: "off", spellcheck: "false", placeholder: "Queue, endpoint, route, worker, server, setting, page…", "aria-label": "Search in everything",
     "aria-expanded": "true", "aria-controls": listId, "aria-describedby": hintId, "aria-autocomplete": "list", oninput: later, onkeydown: key });
   const list = h("div", { class: "found", role: "listbox", id: listId, "aria-label": "What was found" });
   const hint = h("p", { class: "dim small", id: hintId, role: "status" }, "\u00a0");

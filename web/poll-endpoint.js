@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { chart } from "./chart.js";
 import { copyButton } from "./copy.js";
 import { h, setText } from "./dom.js";
+import { explainOf } from "./explain.js";
 import { dateTime, duration, millis, relative, units, when } from "./format.js";
 import { listen } from "./live.js";
 import { notice, pageHead, problemNotice, tile } from "./notice.js";
@@ -26,11 +27,6 @@ const RULES = {
   unowned: "nobody had it", "unowned-overflow": "nobody had it, and better places were full", "unowned-under-floor": "nobody had it, and this node had too few",
   draining: "the one before is leaving", "over-cap": "the one before had too many", "under-floor": "this node had too few",
   "handed-over": "the one before handed it over", "found-ours": "it was this node's already", "still-ours": "this node goes on with it",
-};
-// What would give it another one.
-const WOULD = {
-  unowned: "The node leaving or draining, or having more than its share.", "unowned-overflow": "A better place having room.", "unowned-under-floor": "The node having more than its share.",
-  draining: "Nothing: who drains gives everything away.", "over-cap": "The one before having room again.", "under-floor": "The node having more than its share.",
 };
 const UNITS = { d: 86400, h: 3600, m: 60, s: 1, ms: 0.001 };
 
@@ -112,7 +108,7 @@ export function mountEndpoint(root, { id, signal, can }) {
     tiles.every.set(duration(seconds(one.interval)), `at most ${duration(seconds(one.timeout))} each`);
     const shape = `${one.version} ${one.state}`;
     if (shape === drawn) return;
-    const { version, created_at_ms, updated_at_ms, owner, token, state, failures, since_ms, last, ...spec } = one;
+    const { version, created_at_ms, updated_at_ms, owner, token, state, failures, since_ms, last, explain, ...spec } = one;
     // Only when something changed: a button that has the focus keeps it.
     if (can("poll")) {
       const held = buttons.contains(document.activeElement);
@@ -125,7 +121,7 @@ export function mountEndpoint(root, { id, signal, can }) {
       Headers: one.headers && h("span", { class: "mono" }, Object.entries(one.headers).map(([name, value]) => h("div", null, `${name}: ${value}`))),
       "Sent body": one.body && h("span", { class: "mono" }, one.body.slice(0, 200)), "Certificate": one.verify === undefined ? null : `${one.verify ? "must be trusted" : "may be anyone's"}${one.expires_in ? `, good for ${one.expires_in} or more` : ""}`,
       "Name in it": one.server_name, Weight: one.weight, Labels: one.labels && h("span", { class: "chips" }, Object.entries(one.labels).map(([name, value]) => h("span", { class: "chip" }, value ? `${name}=${value}` : name))),
-      "Publishes to": one.publish_to, Created: at(created_at_ms), Changed: [at(updated_at_ms), `, version ${version}`],
+      "Why its node": explainOf(explain), "Publishes to": one.publish_to, Created: at(created_at_ms), Changed: [at(updated_at_ms), `, version ${version}`],
     };
     facts.replaceChildren(...Object.entries(parts).filter(([, value]) => value !== null && value !== undefined && value !== "").map(([title, value]) => h("div", null, h("dt", null, title), h("dd", null, value))));
     setText(raw, JSON.stringify(spec, null, 2));
@@ -214,7 +210,7 @@ export function mountEndpoint(root, { id, signal, can }) {
 const listed = (statuses) => [statuses].flat().join(", ");
 
 /** A change of owner in the form that all decisions have. */
-const moved = (id, { node, from, at_ms: time, token, reason }) => ({
+const moved = (id, { node, from, at_ms: time, token, reason, explain, would_change: change }) => ({
   what: [h("strong", null, node), ` polls ${id}, after ${from ?? "nobody"}`], by: `${node}, in the store where nodes agree`, at: time,
-  rule: reason.rule, because: RULES[reason.rule], numbers: reason.numbers, rejected: reason.rejected, change: WOULD[reason.rule], facts: { Grant: h("code", null, token) },
+  rule: reason.rule, because: RULES[reason.rule], numbers: reason.numbers, rejected: reason.rejected, change, explain, facts: { Grant: h("code", null, token) },
 });

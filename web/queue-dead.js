@@ -2,7 +2,8 @@
 
 import { api } from "./api.js";
 import { confirmDialog } from "./dialog.js";
-import { announce, h, setText } from "./dom.js";
+import { announce, h, inline, setText } from "./dom.js";
+import { explainOf } from "./explain.js";
 import { whole } from "./format.js";
 import { plain } from "./live-table.js";
 import { facts, openDrawer, payloadCard } from "./queue-drawer.js";
@@ -155,6 +156,7 @@ export function deadLetters({ queue = "", signal, params, note, can, said, reloa
       facts([
         ["Queue", h("a", { href: queueLink(letter.queue) }, letter.queue)], ["Partition", letter.partition], ["Group", groupText(letter.consumerGroup)], ["Retries", whole(letter.retryCount ?? 0)],
         ["Pushed", exactly(letter.createdAt)], ["Given up", exactly(letter.failedAt)], ["By", letter.producerSub], ["Trace id", letter.traceId && h("code", null, letter.traceId)], ["Message id", letter.messageId && h("code", null, letter.messageId)], ["Partition id", h("code", null, letter.partitionId)],
+        ["What would change it", letter.wouldChange && inline(letter.wouldChange)], ["Explain", explainOf(letter.explain)],
       ]),
     ].filter(Boolean));
     // With all digits of its numbers.

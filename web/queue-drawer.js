@@ -3,7 +3,8 @@
 import { api } from "./api.js";
 import { copyButton } from "./copy.js";
 import { confirmDialog, openDialog } from "./dialog.js";
-import { announce, h } from "./dom.js";
+import { announce, h, inline } from "./dom.js";
+import { explainOf } from "./explain.js";
 import { field, form } from "./form.js";
 import { bytes } from "./format.js";
 import { problemNotice } from "./notice.js";
@@ -57,6 +58,7 @@ export function openMessage({ message, can, said, changed, closed = () => {} }) 
       facts([
         ["Queue", h("a", { href: queueLink(one.queue) }, one.queue)], ["Partition", one.partition], ["Priority", one.priority ? String(one.priority) : ""], ["Pushed", exactly(one.createdAt)], ["By", one.producerSub],
         ["Message id", h("code", null, one.id)], ["Partition id", h("code", null, one.partitionId)], ["Trace id", one.traceId && h("code", null, one.traceId)],
+        ["What would change it", one.wouldChange && inline(one.wouldChange)], ["Explain", explainOf(one.explain)],
       ]));
   }
 

@@ -3,6 +3,7 @@
 import { api, Problem } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { h, setText } from "./dom.js";
+import { explainCell } from "./explain.js";
 import { field, form } from "./form.js";
 import { dateTime, rate, whole } from "./format.js";
 import { liveTable, plain } from "./live-table.js";
@@ -58,6 +59,7 @@ export function redriveList({ queue, signal, can, said, moved }) {
     label: "Redrives, newest first", key: (one) => one.id, empty: "None yet.",
     columns: [
       { title: "Queue", class: "free", make: () => twoLines(plain((one) => (one.target && one.target !== one.queue ? `${one.queue} → ${one.target}` : one.queue), "span", "cut"), (one) => filterText(one.filter)) },
+      { title: "Explain", class: "free", make: () => explainCell() },
       { title: "Moved", class: "free", make: progress },
       { title: "State", class: "nowrap", make: () => twoLines(plain((one) => one.state), (one) => (one.rate ? `at most ${rate(one.rate)}` : "")) },
       { title: "Begun", class: "nowrap num", make: () => timeCell((one) => one.createdAt) },

@@ -1,7 +1,8 @@
 // Why something was decided: the one form in which every page tells it. What was decided, by whom and when, by which rule and
 // on which numbers, who else was considered and why not, and what would change it.
 
-import { h } from "./dom.js";
+import { h, inline } from "./dom.js";
+import { explainOf } from "./explain.js";
 import { dateTime, when, whole } from "./format.js";
 
 // Groups of at most so many are unfolded from the start, and so many names are listed.
@@ -15,9 +16,9 @@ const written = (value) => (typeof value === "number" ? String(Number(value.toFi
  * what: the decision in a sentence, as text or elements. by: who decided. at: when, in milliseconds; now if it is only asked.
  * rule: its stable name. because: the rule in words. numbers: { name: value } that it looked at.
  * rejected: [{ who, rule }], ruled: what their rules mean, linkOf(who): where each is seen. rest: how many more there are.
- * change: what would change it, [text] or [{ if, becomes }]. facts: { title: content } beside these.
+ * change: what would change it, [text] or [{ if, becomes }]. facts: { title: content } beside these. explain: its id for `skep explain`.
  */
-export function reasonOf({ what, by = null, at = null, rule = null, because = null, numbers = {}, rejected = [], ruled = {}, linkOf = null, rest = 0, change = [], facts = {} }) {
+export function reasonOf({ what, by = null, at = null, rule = null, because = null, numbers = {}, rejected = [], ruled = {}, linkOf = null, rest = 0, change = [], facts = {}, explain = null }) {
   const pairs = Object.entries(numbers);
   const rows = {
     "Decided by": by,
@@ -31,7 +32,8 @@ export function reasonOf({ what, by = null, at = null, rule = null, because = nu
     what && h("p", { class: "reason-what" }, what),
     shown.length > 0 && h("dl", { class: "facts" }, shown.map(([title, content]) => h("div", null, h("dt", null, title), h("dd", null, content)))),
     others({ rejected, ruled, linkOf, rest }),
-    changes(change));
+    changes(change),
+    explain && h("p", { class: "reason-command" }, explainOf(explain)));
 }
 
 // Those with the same reason together, the few first: they say most.
@@ -49,7 +51,7 @@ function others({ rejected, ruled, linkOf, rest }) {
 function changes(list) {
   const all = [list].flat().filter(Boolean);
   if (!all.length) return null;
-  return [h("h3", null, "What would change it"), h("ul", { class: "flips stack" }, all.map((one) => h("li", null, one.if ?? one, one.becomes && h("span", { class: "dim" }, ` → ${one.becomes}`))))];
+  return [h("h3", null, "What would change it"), h("ul", { class: "flips stack" }, all.map((one) => h("li", null, inline(one.if ?? one), one.becomes && h("span", { class: "dim" }, ` → ${one.becomes}`))))];
 }
 
 /** The same, folded, for lists of decisions. */

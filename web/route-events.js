@@ -2,6 +2,7 @@
 
 import { api } from "./api.js";
 import { announce, h } from "./dom.js";
+import { explainOf } from "./explain.js";
 import { clock, dateTime, when } from "./format.js";
 import { problemNotice } from "./notice.js";
 import { KINDS, routeLink } from "./route-words.js";
@@ -33,7 +34,8 @@ export function eventList({ route = "", signal }) {
       h("span", { class: "log-time num" }, when(one.at_ms, today ? clock(one.at_ms) : dateTime(one.at_ms).slice(5))),
       h("div", { class: "log-text" },
         h("p", null, h("strong", null, one.kind), about.map((part) => [" ", part])),
-        h("p", { class: "dim" }, one.detail, one.count > 1 && ` (${one.count} times within a second)`, one.node && h("span", { class: "small" }, `, seen by ${one.node}`))));
+        h("p", { class: "dim" }, one.detail, one.count > 1 && ` (${one.count} times within a second)`, one.node && h("span", { class: "small" }, `, seen by ${one.node}`)),
+        explainOf(one.explain)));
   }
 
   // keep: whoever reads further down keeps what is read in sight.
@@ -43,12 +45,14 @@ export function eventList({ route = "", signal }) {
     const below = keep && list.scrollTop > 8 ? list.scrollHeight - list.scrollTop : null;
     let spot = list.firstChild;
     for (const [key, one] of now) {
-      const made = items.get(key) ?? { one, element: item(one) };
+      // What came live has its id only once it is written down.
+      const known = items.get(key);
+      const made = known && (known.one.explain || !one.explain) ? known : { one, element: item(one) };
       kept.set(key, made);
       if (made.element === spot) spot = spot.nextSibling;
       else list.insertBefore(made.element, spot);
     }
-    for (const [key, { element }] of items) if (!kept.has(key)) element.remove();
+    for (const [key, { element }] of items) if (kept.get(key)?.element !== element) element.remove();
     items = kept;
     if (below !== null) list.scrollTop = list.scrollHeight - below;
     list.classList.toggle("is-empty", !kept.size);

@@ -4,7 +4,7 @@ import { api } from "./api.js";
 import { h } from "./dom.js";
 import { field, form } from "./form.js";
 import { duration, whole } from "./format.js";
-import { CHOSEN, HERE, MATCHED, REJECTED, routeLink, WOULD } from "./route-words.js";
+import { CHOSEN, HERE, MATCHED, REJECTED, routeLink } from "./route-words.js";
 import { reasonOf } from "./reason.js";
 import { addParams, link } from "./router.js";
 
@@ -41,19 +41,19 @@ export function testForm({ signal, params, example = "" }) {
     const { unlisted, ...numbers } = why.numbers ?? {};
     const which = reasonOf({
       what: [h("span", { class: "mono" }, `${answer.method} ${answer.url}`), " belongs to ", route ? h("a", { href: routeLink(route) }, h("strong", null, route)) : h("strong", null, "no route"), `: ${MATCHED[why.rule] ?? why.rule}.`],
-      by: "the table of routes on this node", rule: why.rule, numbers, rejected: why.rejected, ruled: REJECTED, linkOf: routeLink, rest: unlisted, change: WOULD[why.rule],
+      by: "the table of routes on this node", rule: why.rule, numbers, rejected: why.rejected, ruled: REJECTED, linkOf: routeLink, rest: unlisted, change: answer.route_would_change, explain: route ? null : answer.explain,
     });
     result.replaceChildren(which, ...(route ? [target(answer)] : []));
   }
 
-  function target({ upstream, upstream_reason: why, answered_here: here, workers, path, retries }) {
+  function target({ upstream, upstream_reason: why, answered_here: here, workers, path, retries, explain, would_change: change }) {
     const { unlisted, retry_after: after, ...numbers } = why?.numbers ?? {};
     const what = [];
     if (workers) what.push("It would get ", h("strong", null, "a worker of the kind "), h("a", { href: link("/sessions", { kind: workers }) }, workers), ", as sessions do.");
     if (upstream) what.push("It would go to ", h("strong", { class: "mono" }, upstream), `: ${CHOSEN[why.rule] ?? why.rule}. It is ${numbers.standing}, has ${whole(numbers.active)} open and the weight ${whole(numbers.weight)}${numbers.warmth < 1 ? `, of which ${Math.round(numbers.warmth * 100)} % count while it warms up` : ""}.`);
     if (here) what.push(h("strong", null, "No upstream would be asked"), `: ${HERE[here] ?? here}.${after ? ` The client is told to come again in ${duration(after)}.` : ""}`);
     return reasonOf({
-      what, by: "the route on this node", rule: why?.rule, numbers, rejected: why?.rejected, ruled: REJECTED, rest: unlisted, change: WOULD[why?.rule ?? here],
+      what, by: "the route on this node", rule: why?.rule, numbers, rejected: why?.rejected, ruled: REJECTED, rest: unlisted, change, explain,
       facts: {
         Path: path && ["The upstream would see the path ", h("span", { class: "mono" }, path), "."],
         "If it fails": path && retries !== null && (retries ? "If an upstream fails after it may have seen it, it is sent again to another." : "If an upstream fails after it may have seen it, it is not sent again."),

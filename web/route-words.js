@@ -51,24 +51,6 @@ export const REJECTED = {
   down: "does not pass its checks",
 };
 
-/** What would change it. */
-export const WOULD = {
-  "exact-host": "A route for the same host with a longer prefix of the path.",
-  "wildcard-host": "A route for just this host, or with a longer prefix of the path.",
-  "any-host": "A route for this host, or for a * above it.",
-  "no-route": "A route for this host and path.",
-  "least-loaded": "An upstream with less to do for its weight.",
-  "trials-turn": "The next requests go to upstreams that serve as usual.",
-  "only-trials-left": "An upstream that serves as usual.",
-  "tried-before": "An upstream that was not tried yet.",
-  "last-resort": "An upstream whose time of being out ends.",
-  "nobody-has-room": "An upstream that is well again, or a request that ends.",
-  "no-upstreams": "An upstream.",
-  redirect: "The request coming over TLS.",
-  maintenance: "Opening the route again.",
-  busy: "An upstream that has room.",
-};
-
 /** What is answered without asking an upstream. */
 export const HERE = {
   redirect: "the client is sent to https (308)",

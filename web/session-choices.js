@@ -6,7 +6,7 @@ import { clock, millis, when, whole } from "./format.js";
 import { field, form } from "./form.js";
 import { foldedReason, reasonOf } from "./reason.js";
 import { addParams, withQuery } from "./router.js";
-import { CHOSEN, many, REFUSED, REJECTED, STANDINGS, WOULD } from "./session-words.js";
+import { CHOSEN, many, REFUSED, REJECTED, STANDINGS } from "./session-words.js";
 import { workerLink } from "./session-workers.js";
 
 const SHOWN = 30;
@@ -24,10 +24,10 @@ function told({ worker, reason, waited_ms: waited, kind }) {
 }
 
 /** A choice in the form that all decisions have. */
-const why = ({ worker, session, kind, at_ms: at, reason }) => ({
+const why = ({ worker, session, kind, at_ms: at, reason, explain, would_change: change }) => ({
   what: worker ? [`${session}, a ${kind} session, got `, h("strong", null, worker)] : `${session}, a ${kind} session, got nobody`,
   by: "this node's gateway, on what the store of sessions answered", at, rule: reason.rule, because: CHOSEN[reason.rule] ?? REFUSED[reason.rule],
-  numbers: reason.numbers, rejected: reason.rejected, ruled: REJECTED, linkOf: workerLink, change: WOULD[reason.rule],
+  numbers: reason.numbers, rejected: reason.rejected, ruled: REJECTED, linkOf: workerLink, change, explain,
 });
 
 const keyOf = (one) => `${one.at_ms} ${one.session}`;
@@ -116,15 +116,14 @@ export function explainForm({ signal, params }) {
   parts.element.prepend(halves);
   halves.append(...Object.values(fields).map((one) => one.element));
 
-  function show({ kind, want, chosen, reason }) {
+  function show({ kind, want, chosen, reason, explain, would_change: change }) {
     const { lifetime, lifetime_max: limit, active, slots } = reason.numbers;
     const rejected = reason.rejected ?? [];
     const wish = want === "anything" ? `A ${kind} session that asks for nothing special` : `A ${kind} session with ${want}`;
     const what = chosen
       ? [`${wish} would get `, h("a", { href: workerLink(chosen) }, h("strong", null, chosen)), `: ${CHOSEN[reason.rule] ?? reason.rule}. It has ${whole(active)} of ${many(slots, "slot")} taken and ${whole(lifetime)}${limit ? ` of ${whole(limit)}` : ""} sessions behind it.`]
       : [h("strong", null, rejected.length ? `${wish} would have to wait` : `${wish} would be refused`), rejected.length ? `: none of ${many(rejected.length, "worker")} could have it now.` : `: there is no ${kind} worker.`];
-    const change = WOULD[reason.rule] ?? (chosen ? null : rejected.length ? WOULD.busy : WOULD["no-workers"]);
-    result.replaceChildren(reasonOf({ what, by: "the rules of sessions, as this node knows the workers", rule: reason.rule, numbers: reason.numbers, rejected, ruled: REJECTED, linkOf: workerLink, change }));
+    result.replaceChildren(reasonOf({ what, by: "the rules of sessions, as this node knows the workers", rule: reason.rule, numbers: reason.numbers, rejected, ruled: REJECTED, linkOf: workerLink, change, explain }));
   }
 
   if (params.has("ask")) {

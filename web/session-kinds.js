@@ -1,6 +1,7 @@
 // Each kind of worker: how many stand where, how much room there is, and whether restarts keep up.
 
 import { h, inline, setText } from "./dom.js";
+import { explainCell } from "./explain.js";
 import { duration, whole } from "./format.js";
 import { notice, tile } from "./notice.js";
 import { many, POLICIES, STANDINGS, USUAL } from "./session-words.js";
@@ -48,6 +49,8 @@ function card(name) {
     h("div", { class: "kind-head" }, h("h2", null, name), rules), alarm,
     h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.element)),
     h("div", { class: "card standings-card stack" }, bar, h("p", { class: "keys small" }, [...keys.values()].map((one) => one.element))));
+  const why = explainCell();
+  element.append(why.element);
   let idleSince = null;
   let alarmed = "";
 
@@ -69,6 +72,7 @@ function card(name) {
     set(kind) {
       const { workers, live, slots, active, free, waiting, out, out_max: outMax, held, held_idle: idle, recycled } = kind;
       const long = watch(kind);
+      why.set(kind);
       const bounded = kind.policy === "budgeted";
       const text = `${POLICIES[kind.policy] ?? kind.policy} ${kind.lifetime_max ? `A worker restarts after ${many(kind.lifetime_max, "session")}${bounded ? `; the budget is ${kind.budget}` : ""}.` : "Workers do not wear out."}`;
       if (rules.dataset.text !== text) rules.replaceChildren(...inline((rules.dataset.text = text)));

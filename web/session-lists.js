@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { confirmDialog } from "./dialog.js";
 import { announce, h, setText } from "./dom.js";
+import { explainCell } from "./explain.js";
 import { duration, whole } from "./format.js";
 import { liveTable, plain } from "./live-table.js";
 import { problemNotice } from "./notice.js";
@@ -48,7 +49,7 @@ export function sessionList({ state, worker = null, signal, can, changed }) {
   const box = h("div", { class: "card scroll-box session-box" }, list.element, h("div", { class: "foot" }, more));
 
   function idCell() {
-    const parts = [plain((one) => one.id, "span", "mono"), plain((one) => [one.kind, `by ${one.node}`, one.key && `key ${one.key}`].filter(Boolean).join(", "), "div", "dim small"), plain((one) => (one.ending ? ENDING[one.ending] ?? one.ending : ""), "div", "bad small")];
+    const parts = [plain((one) => one.id, "span", "mono"), plain((one) => [one.kind, `by ${one.node}`, one.key && `key ${one.key}`].filter(Boolean).join(", "), "div", "dim small"), plain((one) => (one.ending ? ENDING[one.ending] ?? one.ending : ""), "div", "bad small"), explainCell()];
     return { element: parts.map((one) => one.element), set: (row) => parts.forEach((one) => one.set(row)) };
   }
 

@@ -55,18 +55,6 @@ export const REJECTED = {
   "more-loaded": "could have had it; it has more to do",
 };
 
-/** What would have given a session somebody else, or somebody at all. */
-export const WOULD = {
-  "least-loaded-then-highest-lifetime": "A worker that fits with less to do; or with the same, and more sessions behind it.",
-  "only-due-workers-free": "Any worker that fits and is not nearly worn out, with a free slot.",
-  "highest-lifetime": "A worker that fits with more sessions behind it, below the margin.",
-  "highest-lifetime-within-margin": "A worker that fits, is below the margin and has a free slot.",
-  "least-loaded": "A worker that fits with less to do.",
-  "no-workers": "A worker of the kind: start one.", "no-match": "A worker with the labels and the version that were asked for.",
-  busy: "A free slot: a session that ends, or one more worker.", "line-full": "A free slot, or a longer line.", "waited-too-long": "A free slot in time, or more patience.",
-  "key-limit": "A session of the same key that ends, or a higher limit.", draining: "Another node.", "table-away": "The store in which nodes agree, when it is back.",
-};
-
 /** A standing as a coloured word. */
 export function standingWord() {
   const element = h("span", { class: "standing" });

@@ -1,7 +1,8 @@
 // One worker: where it stands, how it wears out, what it carries, and what can be done with it.
 
 import { api } from "./api.js";
-import { h, setText } from "./dom.js";
+import { h, inline, setText } from "./dom.js";
+import { explainOf } from "./explain.js";
 import { bytes, dateTime, duration, percent, when, whole } from "./format.js";
 import { listen } from "./live.js";
 import { notice, pageHead, problemNotice, tile } from "./notice.js";
@@ -55,12 +56,13 @@ export function mountWorker(root, { name, signal, can }) {
     setText(meaning, `${one.standing[0].toUpperCase()}${one.standing.slice(1)}: ${STANDINGS[one.standing] ?? ""}.`);
     actions.set(one);
     buttons.hidden = false;
-    const drawn = JSON.stringify([one.worker, one.labels, one.version, one.incarnation, one.since, one.address]);
+    const drawn = JSON.stringify([one.worker, one.labels, one.version, one.incarnation, one.since, one.address, one.would_change]);
     if (shape === (shape = drawn)) return;
     const parts = {
       Number: one.worker, Kind: one.kind, Address: h("span", { class: "mono" }, one.address), Version: one.version ?? "any",
       Labels: one.labels.length ? h("span", { class: "chips" }, one.labels.map((label) => h("span", { class: "chip" }, label))) : "none",
       "Runs since": when(one.since, dateTime(one.since, true)), Incarnation: whole(one.incarnation),
+      "What would change it": one.would_change ? inline(one.would_change) : "nothing", Explain: explainOf(one.explain),
     };
     facts.replaceChildren(...Object.entries(parts).map(([title, value]) => h("div", null, h("dt", null, title), h("dd", null, value))));
   }

@@ -1,6 +1,7 @@
 // Access log: who asked for what, of the API and of routes, and what was answered. Newest first, and as it comes.
 
 import { announce, h, setText } from "../dom.js";
+import { explainOf } from "../explain.js";
 import { bytes, dateTime, millis, when } from "../format.js";
 import { listen } from "../live.js";
 import { notice, pageHead } from "../notice.js";
@@ -33,7 +34,7 @@ const small = (...content) => h("div", { class: "dim mono small" }, content);
 
 const columns = [
   { title: "Time", class: "nowrap", cell: (entry) => when(entry.at_ms, dateTime(entry.at_ms, true)) },
-  { title: "Request", class: "free", cell: (entry) => [h("span", { class: "mono" }, `${entry.method} ${entry.route ? entry.host : ""}${entry.path}`), small(`${entry.request_id} on ${entry.node}`)] },
+  { title: "Request", class: "free", cell: (entry) => [h("span", { class: "mono" }, `${entry.method} ${entry.route ? entry.host : ""}${entry.path}`), small(`on ${entry.node}`), explainOf(entry.explain)] },
   { title: "Route", cell: (entry) => [entry.route || "API", entry.upstream && small(entry.upstream, entry.tries > 1 && `, ${entry.tries} tries`)] },
   { title: "Status", cell: (entry) => [h("span", { class: `num status s${String(entry.status)[0]}` }, entry.status), entry.error && small(entry.error)] },
   { title: "Took", class: "nowrap", cell: (entry) => millis(entry.duration_us / 1000) },

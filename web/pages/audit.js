@@ -1,6 +1,7 @@
 // Audit: who changed what on this node, newest first.
 
 import { h } from "../dom.js";
+import { explainOf } from "../explain.js";
 import { dateTime, when } from "../format.js";
 import { pageHead } from "../notice.js";
 import { pagedTable } from "../paged.js";
@@ -17,7 +18,7 @@ export function mount(root, { signal }) {
       { title: "Who", cell: (entry) => [entry.actor, h("div", { class: "dim mono small" }, entry.address)] },
       { title: "Did", cell: (entry) => h("code", null, entry.action) },
       { title: "To", class: "free", cell: (entry) => h("span", { class: "mono small" }, entry.target) },
-      { title: "Detail", class: "free", cell: (entry) => entry.detail || "–" },
+      { title: "Detail", class: "free", cell: (entry) => [entry.detail || "–", h("div", null, explainOf(entry.explain))] },
     ],
   });
   root.append(pageHead("Audit", "Who changed what on this node, newest first.", h("button", { type: "button", onclick: list.load }, "Refresh")), ...list.elements);

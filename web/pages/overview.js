@@ -14,7 +14,6 @@ import { vitals } from "../vitals.js";
 
 export const page = { "path": "/", "title": "Overview", "order": 0, "needs": "read", "icon": "M4 13h6V4H4zM14 20h6v-9h-6zM14 4v3h6V4zM4 17v3h6v-3z" };
 
-const SOON = 14 * 86400000;
 const EVERY = 5; // seconds
 const HISTORY_EVERY = 60;
 
@@ -158,12 +157,11 @@ function factList() {
     setProcess: (text) => set(6, text),
     set(node) {
       [node.name, node.version, node.listen, node.data, node.installation ?? "not known yet"].forEach((text, index) => set(index, text));
+      cells[5].classList.toggle("bad", node.certificate_ends_soon);
       if (expires === node.certificate_expires_at) return;
       expires = node.certificate_expires_at;
       if (!expires) return set(5, "none, plain HTTP");
-      const late = new Date(expires) - Date.now() < SOON;
       cells[5].replaceChildren("expires ", when(expires, relative(expires)), ", ", dateTime(expires).slice(0, 10));
-      cells[5].classList.toggle("bad", late);
     },
   };
 }

@@ -4,7 +4,8 @@ import { api } from "../api.js";
 import { chart } from "../chart.js";
 import { copyButton } from "../copy.js";
 import { closeDialogs, confirmDialog, openDialog } from "../dialog.js";
-import { announce, h, setText, svg } from "../dom.js";
+import { announce, h, inline, setText, svg } from "../dom.js";
+import { explainCell, explainOf } from "../explain.js";
 import { bytes, clock, count, dateTime, millis, units, when } from "../format.js";
 import { listen } from "../live.js";
 import { notice, pageHead, problemNotice } from "../notice.js";
@@ -35,9 +36,7 @@ const at = (time) => when(time, dateTime(time, true));
 /** A decision about workers in the form that all decisions have. */
 function why(one) {
   const { rule, numbers, rejected } = readReason(one.reason);
-  const { up, down } = numbers;
-  const change = typeof up === "number" && typeof down === "number" ? `More than ${up} waiting tasks for each worker start one more, up to the most; fewer than ${down} let one go, down to the least.` : null;
-  return { what: `${one.pool}: ${told(one)}`, by: "this node's pools", at: one.at_ms, rule, numbers, rejected, change };
+  return { what: `${one.pool}: ${told(one)}`, by: "this node's pools", at: one.at_ms, rule, numbers, rejected, change: one.would_change, explain: one.explain };
 }
 
 /** What fires may be about a pool, a kind of workers or a route; each has its page. */
@@ -62,7 +61,7 @@ export function mount(root, { signal, params, noteParams, can }) {
   const stuck = table({
     label: "Stuck tasks, the longest first",
     columns: [
-      { title: "Task", class: "free", cell: (one) => [h("strong", null, one.kind), h("div", { class: "dim small" }, `${one.id}, attempt ${one.attempt}`)] },
+      { title: "Task", class: "free", cell: (one) => [h("strong", null, one.kind), h("div", { class: "dim small" }, `${one.id}, attempt ${one.attempt}`), explainOf(one.explain)] },
       { title: "Worker", cell: (one) => `${one.worker} of ${one.pool}${one.pool === one.tier ? "" : `, for ${one.tier}`}` },
       { title: "Runs for", cell: (one) => [`${millis(one.running_ms)} of ${millis(one.timeout_ms)} `, one.abandoned && h("span", { class: "pill bad" }, "given up")] },
     ],
@@ -181,16 +180,18 @@ function card(name) {
   const [late, ready] = ["late", "ready"].map((kind) => svg("rect", { class: kind }));
   const lines = Object.keys(MARKS).map((kind) => svg("line", { class: kind, y2: "100%" }));
   const gauge = svg("svg", { class: "gauge", "aria-hidden": "true" }, svg("rect", { width: "100%" }), late, ready, lines);
+  const reason = explainCell();
   const element = h("section", { class: "card pool stack" }, h("h2", null, name), picture,
     keys(Object.keys(PLACES).slice(0, tier ? 4 : 3), (kind) => [live("span", (pool) => count(PLACES[kind](pool))), ` ${kind}`]),
     tier && [live("p", (pool) => `${count(pool.pending_tasks)} waiting and ${count(pool.delayed_tasks)} delayed, of at most ${count(pool.queue_capacity)}`), gauge,
       keys(Object.keys(MARKS), (kind) => [`${MARKS[kind][0]} `, live("span", (pool) => count(pool[MARKS[kind][1]]))])],
-    h("dl", { class: "figures" }, Object.entries(FIGURES).slice(0, tier ? 6 : 3).map(([title, write]) => h("div", null, h("dt", null, about(title)), live("dd", write)))));
+    h("dl", { class: "figures" }, Object.entries(FIGURES).slice(0, tier ? 6 : 3).map(([title, write]) => h("div", null, h("dt", null, about(title)), live("dd", write)))), reason.element);
   let drawn;
 
   return {
     element,
     set(pool) {
+      reason.set(pool);
       for (const [part, write] of texts) setText(part, write(pool));
       const places = Object.entries(PLACES).flatMap(([kind, size]) => Array(size(pool)).fill(kind)).slice(0, 64);
       if (drawn !== (drawn = places.join())) picture.replaceChildren(...places.map((kind) => h("i", { class: kind })));
@@ -271,7 +272,7 @@ function deadLetters({ signal, params, noteParams, allowed }) {
   const show = (id) => attempt(async () => {
     const letter = await api.get(place(id), { signal });
     const payload = letter.payload_text ?? letter.payload_base64 ?? null;
-    const facts = { Id: h("code", null, letter.id), Tier: letter.tier, Node: letter.node, Cause: cause(letter), Submitted: at(letter.submitted_at_ms), Died: at(letter.died_at_ms) };
+    const facts = { Id: h("code", null, letter.id), Tier: letter.tier, Node: letter.node, Cause: cause(letter), Submitted: at(letter.submitted_at_ms), Died: at(letter.died_at_ms), "What would change it": inline(letter.would_change), Explain: explainOf(letter.explain) };
     const why = allowed && obstacle(letter);
     openDialog({ title: letter.kind, content: h("div", { class: "stack" },
       h("dl", { class: "facts" }, Object.entries(facts).map(([title, value]) => h("div", null, h("dt", null, title), h("dd", null, value)))),

@@ -3,6 +3,7 @@
 use crate::views;
 use crate::wire::MoveRecord;
 use skep_policy::cluster::{Kind, Move, Moves, Options, Overrides, View};
+use skep_policy::explain::would;
 use skep_policy::rendezvous::hash_of;
 use skep_policy::{Decision, Time};
 use std::collections::{HashMap, VecDeque};
@@ -132,6 +133,8 @@ impl Ledger {
         }
         self.log.push_back(views::Move {
             seq: self.last,
+            explain: String::new(),
+            would_change: would::MOVED.to_owned(),
             at_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
             key: match record.key.is_empty() {
                 true => self.name_of(record.key_hash),

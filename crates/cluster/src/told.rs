@@ -11,6 +11,7 @@ use crate::views::{
 };
 use skep_policy::breaker::State;
 use skep_policy::cluster::{Ask, Member, balance, explain_consumer, explain_producer, score};
+use skep_policy::explain::{Kind, would};
 use skep_policy::rendezvous::hash_of;
 use skep_policy::{Clock as _, Time};
 use skep_store::BootClock;
@@ -121,6 +122,8 @@ impl Cluster {
         };
         let place = &seen.view.members()[decision.chosen.index()];
         Explained {
+            explain: (ask.purpose == Purpose::Pop).then(|| Kind::Key.id(&key)),
+            would_change: would::key(decision.reason.rule).to_owned(),
             key,
             purpose: ask.purpose,
             place: place.name.to_string(),
@@ -141,8 +144,10 @@ impl Cluster {
         let entries = uses.into_iter().take(limit).map(|one| {
             let owner = seen.view.owner(one.key).map(|owner| &seen.view.members()[owner]);
             let moved = ledger.moves.get(one.key);
+            let key = ledger.name_of(one.key);
             AffinityEntry {
-                key: ledger.name_of(one.key),
+                explain: (!key.starts_with('#')).then(|| Kind::Key.id(&key)),
+                key,
                 node: owner.map(|owner| owner.name.to_string()).unwrap_or_default(),
                 moved: moved.is_some_and(|moved| owner.is_some_and(|own| own.hash == moved.node)),
                 requests: one.requests,
@@ -155,7 +160,12 @@ impl Cluster {
 
     /// Keys that changed their node after the one with this number.
     pub fn moves(&self, after: u64) -> Moves {
-        self.0.ledger().after(after)
+        let mut moves = self.0.ledger().after(after);
+        for one in &mut moves.moves {
+            // Each node counts for itself, so the number alone names none.
+            one.explain = Kind::Move.id_at(&self.0.options.pulse.name, one.seq);
+        }
+        moves
     }
 
     /// The names of all nodes that are known, and where their APIs are.
@@ -220,8 +230,11 @@ impl Inner {
             State::HalfOpen { .. } => (Breaker::HalfOpen, None),
         };
         let sample = if here { self.sample() } else { member.sample };
+        let rule = would::node_rule(member.alive, member.draining, breaker.name());
         Server {
             server_id: member.name.to_string(),
+            explain: Kind::Node.id(&member.name),
+            would_change: would::node(rule).to_owned(),
             url: member.url.to_string(),
             load_score: member.score,
             healthy: member.serves() && breaker == Breaker::Closed,

@@ -99,6 +99,13 @@ pub struct Balance {
 #[schema(as = ClusterServer)]
 pub struct Server {
     pub server_id: String,
+    /// What `skep explain` takes, to say why it gets requests of others or none.
+    #[serde(default)]
+    #[schema(example = "node:web-1")]
+    pub explain: String,
+    /// What would change that.
+    #[serde(default)]
+    pub would_change: String,
     /// Where the others reach its API.
     pub url: String,
     /// From 0, nothing to do, to 1, as busy as can be; smoothed.
@@ -327,6 +334,12 @@ pub struct Explained {
     pub reason: Value,
     /// The reason in words.
     pub text: String,
+    /// What `skep explain` takes; nothing for writes, which it does not explain.
+    #[schema(example = "key:orders:mail")]
+    pub explain: Option<String>,
+    /// What would make it come out otherwise.
+    #[serde(default)]
+    pub would_change: String,
 }
 
 /// Which keys belong to which nodes.
@@ -344,6 +357,9 @@ pub struct Affinity {
 #[schema(as = ClusterAffinityEntry)]
 pub struct AffinityEntry {
     pub key: String,
+    /// What `skep explain` takes; nothing where only the key's hash is known.
+    #[schema(example = "key:orders:mail")]
+    pub explain: Option<String>,
     pub node: String,
     /// It was moved there; otherwise its name alone decides.
     pub moved: bool,
@@ -370,6 +386,13 @@ pub struct Moves {
 pub struct Move {
     /// Grows; each node counts those that it heard of.
     pub seq: u64,
+    /// What `skep explain` takes.
+    #[serde(default)]
+    #[schema(example = "move:web-1/7")]
+    pub explain: String,
+    /// What would bring the key elsewhere.
+    #[serde(default)]
+    pub would_change: String,
     pub at_ms: i64,
     /// Its name, or `#` and its hash if this node has never been asked for it.
     pub key: String,
@@ -471,6 +494,8 @@ mod tests {
             here: false,
             reason: json!({"why": "consumers"}),
             text: "b has consumers".to_owned(),
+            explain: None,
+            would_change: String::new(),
         };
         let json = json!(explained);
         assert_eq!((&json["for"], &json["place"]), (&json!("push"), &json!("b")));

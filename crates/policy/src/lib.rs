@@ -34,6 +34,7 @@ pub mod backoff;
 pub mod breaker;
 mod chance;
 pub mod cluster;
+pub mod explain;
 mod flaw;
 mod id;
 pub mod monitors;

@@ -3,6 +3,7 @@
 use crate::error::Refused;
 use crate::handle::{Sessions, session_id};
 use serde::Serialize;
+use skep_policy::explain::{Kind, would};
 use skep_policy::sessions::{Seat, Ticket, why};
 use skep_policy::{Decision, Reason};
 use std::collections::VecDeque;
@@ -18,11 +19,15 @@ pub struct Choice {
     /// When, in milliseconds since 1970.
     pub at_ms: i64,
     pub session: String,
+    /// What `skep explain` takes.
+    pub explain: String,
     pub kind: String,
     pub waited_ms: u64,
     /// The worker's name; none if the session was refused.
     pub worker: Option<String>,
     pub reason: Reason,
+    /// What would make it come out otherwise.
+    pub would_change: &'static str,
 }
 
 #[derive(Default)]
@@ -64,12 +69,15 @@ impl Choices {
         worker: Option<String>,
         reason: Reason,
     ) {
+        let session = session_id(sessions.shared.gateway, ticket);
         let choice = Choice {
             at_ms: skep_store::wall_ms(),
-            session: session_id(sessions.shared.gateway, ticket),
+            explain: Kind::Session.id(&session),
+            session,
             kind: kind.to_owned(),
             waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
             worker,
+            would_change: would::session(reason.rule),
             reason,
         };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,6 +25,7 @@ mod say;
 #[cfg(test)]
 mod tests;
 
+use crate::routes::alerts::END_SOON;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ const LAG_MS: i64 = 60_000;
 const LAG_DEAD_MS: i64 = 3_600_000;
 
 /// A certificate that ends this soon is worth a look; this soon, it is urgent.
-const ENDS_SOON_MS: i64 = 14 * 86_400_000;
+const ENDS_SOON_MS: i64 = END_SOON.as_millis() as i64;
 const ENDS_NOW_MS: i64 = 3 * 86_400_000;
 
 /// An endpoint that failed this often in a row did not just hiccup.

@@ -98,7 +98,8 @@ pub enum RedriveState {
 }
 
 impl RedriveState {
-    pub(super) fn text(self) -> &'static str {
+    /// As it is written in answers and kept.
+    pub fn text(self) -> &'static str {
         match self {
             RedriveState::Running => "running",
             RedriveState::Done => "done",

@@ -2,6 +2,7 @@
 
 use super::key::{KeyRecord, Scopes, random_hex};
 use serde::{Deserialize, Serialize};
+use skep_policy::explain::Kind;
 use skep_store::{Database, Schema, StoreError};
 use tokio_postgres::types::ToSql;
 
@@ -18,6 +19,9 @@ const AUDIT_LOGINS_MAX: i64 = 10_000;
 pub struct AuditEntry {
     /// Grows with each entry.
     pub id: i64,
+    /// What `skep explain` takes.
+    #[schema(example = "audit:17")]
+    pub explain: String,
     /// When, in UTC.
     #[schema(example = "2026-11-15T04:00:00Z")]
     pub at: String,
@@ -273,8 +277,10 @@ pub async fn audit_page(
                 .read(move |db| {
                     let mut statement = db.prepare_cached(&select)?;
                     let rows = statement.query_map([before, limit], |row| {
+                        let id = row.get(0)?;
                         Ok(AuditEntry {
-                            id: row.get(0)?,
+                            id,
+                            explain: Kind::Audit.id(id),
                             at: super::timestamp(row.get(1)?),
                             actor: row.get(2)?,
                             address: row.get(3)?,
@@ -293,14 +299,18 @@ pub async fn audit_page(
             let asking =
                 async { Ok::<_, StoreError>(client.query(&select, &[&before, &limit]).await?) };
             let rows = postgres.limit(asking).await?;
-            let entry = |row: &tokio_postgres::Row| AuditEntry {
-                id: row.get(0),
-                at: super::timestamp(row.get(1)),
-                actor: row.get(2),
-                address: row.get(3),
-                action: row.get(4),
-                target: row.get(5),
-                detail: row.get(6),
+            let entry = |row: &tokio_postgres::Row| {
+                let id = row.get(0);
+                AuditEntry {
+                    id,
+                    explain: Kind::Audit.id(id),
+                    at: super::timestamp(row.get(1)),
+                    actor: row.get(2),
+                    address: row.get(3),
+                    action: row.get(4),
+                    target: row.get(5),
+                    detail: row.get(6),
+                }
             };
             Ok(rows.iter().map(entry).collect())
         }

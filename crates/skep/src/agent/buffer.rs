@@ -1,6 +1,7 @@
 //! Results that no node has yet, at most so many: where there are more, the oldest go.
 
 use super::journal::{Journal, Opened};
+use super::scribe::Scribe;
 use super::wire::Measured;
 use std::collections::VecDeque;
 use std::io;
@@ -17,21 +18,22 @@ pub struct Buffer {
     next: u64,
     most: usize,
     dropped: u64,
-    journal: Option<Journal>,
+    /// The file, if there is one: written beside, never waited for.
+    scribe: Option<Scribe>,
 }
 
 impl Buffer {
     /// In memory alone.
     pub fn new(most: usize) -> Self {
         let results = VecDeque::new();
-        Buffer { results, sending: 0, next: 1, most: most.max(1), dropped: 0, journal: None }
+        Buffer { results, sending: 0, next: 1, most: most.max(1), dropped: 0, scribe: None }
     }
 
     /// In this file too, with what it holds. The second is how many of its lines made no sense.
     pub fn open(path: &Path, most: usize) -> io::Result<(Self, u64)> {
         let Opened { journal, results, next, damaged } = Journal::open(path)?;
-        let mut buffer =
-            Buffer { results: results.into(), next, journal: Some(journal), ..Buffer::new(most) };
+        let scribe = Some(Scribe::start(journal)?);
+        let mut buffer = Buffer { results: results.into(), next, scribe, ..Buffer::new(most) };
         buffer.trim();
         Ok((buffer, damaged))
     }
@@ -47,7 +49,7 @@ impl Buffer {
 
     /// Whether what is left is there after a restart.
     pub fn is_durable(&self) -> bool {
-        self.journal.as_ref().is_some_and(Journal::is_whole)
+        self.scribe.as_ref().is_some_and(Scribe::is_whole)
     }
 
     /// Results that were given up for want of room and nobody was told of.
@@ -60,17 +62,17 @@ impl Buffer {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Adds a result. It is kept in memory also if the file cannot be written.
+    /// Adds a result. It is kept in memory also if the file cannot be written; an error tells of
+    /// something that went wrong with the file lately.
     pub fn push(&mut self, result: Measured) -> io::Result<()> {
         let number = self.next;
         self.next += 1;
-        let written = match &mut self.journal {
-            Some(journal) => journal.append(number, &result),
-            None => Ok(()),
-        };
+        if let Some(scribe) = &mut self.scribe {
+            scribe.append(number, &result);
+        }
         self.results.push_back((number, result));
         self.trim();
-        written.and_then(|()| self.tidy())
+        self.tidy()
     }
 
     /// The oldest results, at most `limit`. They are on their way until [`Buffer::settled`] or
@@ -84,10 +86,10 @@ impl Buffer {
     pub fn settled(&mut self) -> io::Result<()> {
         let last = self.results.drain(..self.sending).next_back();
         self.sending = 0;
-        match (&mut self.journal, last) {
-            (Some(journal), Some((number, _))) => journal.done(number).and_then(|()| self.tidy()),
-            _ => Ok(()),
+        if let (Some(scribe), Some((number, _))) = (&mut self.scribe, last) {
+            scribe.done(number);
         }
+        self.tidy()
     }
 
     /// Nobody knows what became of those that were on their way: they wait again.
@@ -106,18 +108,23 @@ impl Buffer {
 
     /// Writes the file anew if it is damaged or much longer than it need be.
     fn tidy(&mut self) -> io::Result<()> {
-        let Some(journal) = &mut self.journal else { return Ok(()) };
-        let long = journal.lines() > self.results.len() as u64 + SPARE_LINES;
-        let wanted = journal.is_to_mend() || (long && journal.is_whole());
-        if wanted { journal.rewrite(self.results.iter()) } else { Ok(()) }
+        let Some(scribe) = &mut self.scribe else { return Ok(()) };
+        let long = scribe.lines() > self.results.len() as u64 + SPARE_LINES;
+        if scribe.is_to_mend() || (long && scribe.is_whole()) {
+            scribe.rewrite(self.results.iter());
+        }
+        scribe.take_trouble()
     }
 
     /// Sees to it that the file, if there is one, has what is left.
-    pub fn save(&mut self) -> io::Result<()> {
-        match &mut self.journal {
-            Some(journal) if !journal.is_whole() => journal.rewrite(self.results.iter()),
-            _ => Ok(()),
+    pub async fn save(&mut self) -> io::Result<()> {
+        let Some(scribe) = &mut self.scribe else { return Ok(()) };
+        let flushed = scribe.flush().await;
+        if scribe.is_whole() || scribe.is_lost() {
+            return flushed;
         }
+        scribe.rewrite(self.results.iter());
+        scribe.flush().await
     }
 }
 
@@ -136,6 +143,13 @@ mod tests {
         let mut buffer = Buffer::new(most);
         (0..count).for_each(|at| buffer.push(result(at)).expect("keeps"));
         buffer
+    }
+
+    /// Waits until the file has what it was given.
+    fn flush(buffer: &mut Buffer) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let scribe = buffer.scribe.as_mut().expect("a file");
+        runtime.expect("a runtime").block_on(scribe.flush())
     }
 
     fn times(results: &[Measured]) -> Vec<i64> {
@@ -193,7 +207,11 @@ mod tests {
                 buffer.send(3);
                 buffer.settled().expect("forgets");
             }
+            if at % 1_000 == 0 {
+                flush(&mut buffer).expect("writes");
+            }
         }
+        flush(&mut buffer).expect("writes");
         let bytes = fs::metadata(&path).expect("is there").len();
         assert!(bytes < (SPARE_LINES + 20) * 60, "{bytes}");
         let kept = buffer.send(100);
@@ -256,10 +274,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("results");
         let mut buffer = filled(10, 1);
-        buffer.journal = Some(Journal::unwritable(&path));
-        assert!(buffer.push(result(1)).is_err());
+        buffer.scribe = Some(Scribe::start(Journal::unwritable(&path)).expect("starts"));
+        buffer.push(result(1)).expect("keeps");
+        assert!(flush(&mut buffer).is_err());
         assert!(!buffer.is_durable());
         buffer.push(result(2)).expect("keeps");
+        flush(&mut buffer).expect("writes");
         assert!(buffer.is_durable());
         drop(buffer);
         let (mut buffer, _) = Buffer::open(&path, 10).expect("opens");

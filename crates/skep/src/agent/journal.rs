@@ -25,8 +25,6 @@ pub struct Journal {
     lines: u64,
     /// False after a failed write, which may have left half a line.
     whole: bool,
-    /// Lines that were left out since then.
-    skipped: u64,
 }
 
 /// A file and what it held.
@@ -57,7 +55,7 @@ impl Journal {
     /// Opens the file, or makes it. Half a line at its end is cut off.
     pub fn open(path: &Path) -> io::Result<Opened> {
         let file = open_locked(path)?;
-        let journal = Journal { path: path.to_owned(), file, lines: 0, whole: true, skipped: 0 };
+        let journal = Journal { path: path.to_owned(), file, lines: 0, whole: true };
         let mut opened = Opened { journal, results: Vec::new(), next: 1, damaged: 0 };
         let good = opened.read()?;
         if good < opened.journal.file.metadata()?.len() {
@@ -69,12 +67,6 @@ impl Journal {
     /// Whether all that was written is there.
     pub fn is_whole(&self) -> bool {
         self.whole
-    }
-
-    /// Whether it is time to try to make it whole again: at first often, then seldom, because all
-    /// of it is written.
-    pub fn is_to_mend(&self) -> bool {
-        !self.whole && (self.skipped.is_power_of_two() || self.skipped.is_multiple_of(1_024))
     }
 
     /// Lines in the file.
@@ -94,12 +86,10 @@ impl Journal {
     fn write(&mut self, line: &Line<&Measured>) -> io::Result<()> {
         if !self.whole {
             // Nothing may follow half a line.
-            self.skipped += 1;
             return Ok(());
         }
         let written = put(&mut self.file, line);
         self.whole = written.is_ok();
-        self.skipped = 0;
         self.lines += 1;
         written
     }
@@ -135,7 +125,14 @@ impl Journal {
     pub fn unwritable(path: &Path) -> Journal {
         fs::write(path, "").expect("writes");
         let file = File::open(path).expect("opens");
-        Journal { path: path.to_owned(), file, lines: 0, whole: true, skipped: 0 }
+        Journal { path: path.to_owned(), file, lines: 0, whole: true }
+    }
+
+    /// One whose file takes only what somebody reads.
+    #[cfg(test)]
+    pub fn into_pipe(writer: io::PipeWriter) -> Journal {
+        let file = File::from(std::os::fd::OwnedFd::from(writer));
+        Journal { path: PathBuf::new(), file, lines: 0, whole: true }
     }
 }
 

@@ -18,6 +18,7 @@ mod once;
 mod pace;
 mod run;
 mod schedule;
+mod scribe;
 mod wire;
 
 pub use key::Key;

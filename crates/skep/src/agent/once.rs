@@ -79,7 +79,7 @@ pub async fn once(options: Options) -> Result<Once, AgentError> {
             }
         }
     }
-    if let Err(error) = buffer.save() {
+    if let Err(error) = buffer.save().await {
         tracing::warn!("--buffer cannot be written: {error}");
     }
     (once.unreported, once.kept) = (buffer.len(), buffer.is_durable());

@@ -364,7 +364,7 @@ impl Agent {
         if reporting.await.is_err() {
             self.buffer.unsent();
         }
-        let saved = self.buffer.save();
+        let saved = self.buffer.save().await;
         self.say_if_unkept(saved);
         let dropped = self.buffer.take_dropped();
         if dropped > 0 {

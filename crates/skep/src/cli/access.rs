@@ -3,7 +3,7 @@
 use super::client::{NodeArgs, encode};
 use super::output::{self, Output};
 use super::{CliError, Exit, small_runtime};
-use crate::http::{AccessAnswer, Missed};
+use crate::http::{AccessAnswer, AccessView, Missed};
 use crate::work::AccessEntry;
 use anstyle::{AnsiColor, Style};
 use clap::Args;
@@ -127,7 +127,7 @@ async fn list(arguments: &AccessArgs, output: Output) -> Result<Exit, CliError> 
         Output::Json => entries.iter().for_each(json_line),
         Output::Table if entries.is_empty() => output::line("no request is kept"),
         Output::Table => {
-            let rows: Vec<_> = entries.iter().map(cells).collect();
+            let rows: Vec<_> = entries.iter().map(|one| cells(&one.entry)).collect();
             let mut widths = HEADINGS.map(str::len);
             for row in &rows {
                 for (width, cell) in widths.iter_mut().zip(row) {
@@ -135,8 +135,8 @@ async fn list(arguments: &AccessArgs, output: Output) -> Result<Exit, CliError> 
                 }
             }
             output::line(&aligned(&HEADINGS.map(str::to_owned), &widths, Style::new()));
-            for (row, entry) in rows.iter().zip(&entries) {
-                output::line(&aligned(row, &widths, colour(entry)));
+            for (row, one) in rows.iter().zip(&entries) {
+                output::line(&aligned(row, &widths, colour(&one.entry)));
             }
         }
     }
@@ -166,15 +166,15 @@ async fn follow(arguments: &AccessArgs, output: Output) -> Result<Exit, CliError
             output::warning(&format!("{} entries came too fast and are left out", missed.missed));
             continue;
         }
-        let entry: AccessEntry = read(&event.data)?;
+        let one: AccessView = read(&event.data)?;
         match output {
-            Output::Json => json_line(&entry),
+            Output::Json => json_line(&one),
             Output::Table => {
-                let row = cells(&entry);
+                let row = cells(&one.entry);
                 for (width, cell) in widths.iter_mut().zip(&row) {
                     *width = (*width).max(cell.chars().count().min(60));
                 }
-                output::line(&aligned(&row, &widths, colour(&entry)));
+                output::line(&aligned(&row, &widths, colour(&one.entry)));
             }
         }
         left = left.map(|left| left - 1);
@@ -188,7 +188,7 @@ fn read<T: DeserializeOwned>(data: &str) -> Result<T, CliError> {
     })
 }
 
-fn json_line(entry: &AccessEntry) {
+fn json_line(entry: &AccessView) {
     match serde_json::to_string(entry) {
         Ok(text) => output::line(&text),
         Err(error) => unreachable!("entries are plain values: {error}"),

@@ -1,5 +1,6 @@
 //! `skep agent`: a monitor that measures the servers it is assigned.
 
+use super::client::KeyArgs;
 use super::given::read;
 use super::output::{self, Output};
 use super::signals::Signals;
@@ -77,15 +78,8 @@ pub struct AgentArgs {
     )]
     servers: Vec<String>,
 
-    /// API key; better given in the environment, where other users cannot see it
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "SKEP_API_KEY",
-        hide_env_values = true,
-        help_heading = "Node"
-    )]
-    key: Option<String>,
+    #[command(flatten)]
+    key: KeyArgs,
 
     /// File with the API key, read for every request, so that it can be changed
     #[arg(long, value_name = "FILE", conflicts_with = "key", help_heading = "Node")]
@@ -130,7 +124,7 @@ pub fn run(arguments: &AgentArgs, output: Output) -> Result<Exit, CliError> {
 
 impl AgentArgs {
     fn options(&self) -> Options {
-        let key = match (&self.key, &self.key_file) {
+        let key = match (&self.key.key, &self.key_file) {
             (_, Some(path)) => Key::File(path.clone()),
             (Some(key), None) => Key::Given(key.clone()),
             (None, None) => Key::None,

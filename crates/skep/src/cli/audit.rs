@@ -3,9 +3,9 @@
 use super::ask::Path;
 use super::client::NodeArgs;
 use super::entities::NewestArgs;
-use super::explain::Kind;
 use super::output::{self, Output};
 use super::{CliError, Exit, small_runtime};
+use crate::access::AuditEntry;
 use crate::http::AuditAnswer;
 use clap::Args;
 
@@ -36,8 +36,9 @@ pub fn run(arguments: &AuditArgs, output: Output) -> Result<Exit, CliError> {
             output::table(
                 &["ID", "WHEN", "WHO", "FROM", "WHAT", "TO WHAT", "DETAIL"],
                 answer.entries.into_iter().map(|one| {
-                    let id = Kind::Audit.id(&one.id.to_string());
-                    vec![id, one.at, one.actor, one.address, one.action, one.target, one.detail]
+                    let AuditEntry { explain, at, actor, address, action, target, detail, .. } =
+                        one;
+                    vec![explain, at, actor, address, action, target, detail]
                 }),
             );
             if let Some(next) = answer.next {

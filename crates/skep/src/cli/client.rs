@@ -25,6 +25,15 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// A connection that nothing went over for so long is not used again: the node may be closing it.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
+/// Who asks.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Node")]
+pub struct KeyArgs {
+    /// API key; better given in the environment, where other users cannot see it
+    #[arg(long, value_name = "KEY", env = "SKEP_API_KEY", hide_env_values = true)]
+    pub key: Option<String>,
+}
+
 /// Which node to ask, and who asks.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Node")]
@@ -33,9 +42,8 @@ pub struct NodeArgs {
     #[arg(long, value_name = "URL", env = "SKEP_URL", default_value = DEFAULT_URL)]
     pub url: String,
 
-    /// API key; better given in the environment, where other users cannot see it
-    #[arg(long, value_name = "KEY", env = "SKEP_API_KEY", hide_env_values = true)]
-    pub key: Option<String>,
+    #[command(flatten)]
+    pub key: KeyArgs,
 
     /// Connections to it, for verbs that ask more than once.
     #[arg(skip)]
@@ -247,7 +255,7 @@ impl NodeArgs {
         let mut request = request
             .body(Full::new(body.map(|(_, body)| body).unwrap_or_default()))
             .map_err(|error| self.wrong_url(&error.to_string()))?;
-        if let Some(key) = &self.key {
+        if let Some(key) = &self.key.key {
             let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
                 CliError::new(Exit::Usage, "--key holds characters that no key has")
             })?;
@@ -325,7 +333,7 @@ impl NodeArgs {
             }
             None => String::from_utf8_lossy(&body[..body.len().min(500)]).trim().to_owned(),
         };
-        let hint = match (status, &self.key) {
+        let hint = match (status, &self.key.key) {
             (StatusCode::UNAUTHORIZED, None) => "; give the key in SKEP_API_KEY",
             _ => "",
         };
@@ -335,7 +343,7 @@ impl NodeArgs {
 
     /// A node at this address, asked with this key.
     pub fn new(url: String, key: Option<String>) -> Self {
-        NodeArgs { url, key, kept: Arc::default() }
+        NodeArgs { url, key: KeyArgs { key }, kept: Arc::default() }
     }
 
     /// Whether somebody who says nothing about the node would reach this one too.

@@ -52,10 +52,10 @@ pub fn run(verb: &ConfigVerb, output: Output) -> Result<Exit, CliError> {
 fn print(arguments: &PrintArgs, output: Output) -> Result<Exit, CliError> {
     let loaded = arguments.settings.load()?;
     match output {
-        Output::Json => output::json(&loaded.effective),
+        Output::Json => output::json(&loaded.settings.effective),
         Output::Table => output::table(
             &["SETTING", "VALUE", "FROM", "WHAT IT IS FOR"],
-            loaded.effective.iter().map(|one| {
+            loaded.settings.effective.iter().map(|one| {
                 vec![
                     one.key.to_owned(),
                     if one.value.is_empty() { "-".to_owned() } else { one.value.clone() },

@@ -66,10 +66,9 @@ fn bad(
 }
 
 pub fn run(arguments: &DoctorArgs, output: Output) -> Result<Exit, CliError> {
-    let loaded = arguments.settings.load()?;
-    let settings = loaded.settings;
+    let settings = arguments.settings.load()?.settings;
     let mut findings =
-        vec![ok("settings", format!("{} settings, none wrong", loaded.effective.len()))];
+        vec![ok("settings", format!("{} settings, none wrong", settings.effective.len()))];
     findings.push(data_folder(&settings.place.data));
     findings.push(disk(&settings.place.data));
     findings.push(files());

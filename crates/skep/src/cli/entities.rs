@@ -4,7 +4,6 @@
 use super::ask::Path;
 use super::cells::{list, name};
 use super::client::NodeArgs;
-use super::explain::Kind;
 use super::output::{self, Output, text, when};
 use super::{CliError, Exit};
 use clap::Args;
@@ -306,7 +305,7 @@ pub fn changes(answer: &Value) {
         &["ID", "WHEN", "SERVER", "MONITOR", "FROM", "TO", "RULE", "WHY"],
         found.iter().map(|one| {
             vec![
-                Kind::Change.id(&format!("{}/{}", text(one, "server"), text(one, "id"))),
+                text(one, "explain"),
                 at(one, "at"),
                 text(one, "server"),
                 text(one, "monitor"),

@@ -8,8 +8,6 @@ mod selection;
 mod told;
 mod work;
 
-pub use kinds::Kind;
-
 use super::ask::Path;
 use super::cells::list;
 use super::client::NodeArgs;
@@ -19,7 +17,7 @@ use super::{CliError, Exit, small_runtime};
 use crate::http::CODES;
 use crate::settings::nearest;
 use clap::Args;
-use kinds::{Asked, KINDS};
+use kinds::{Asked, KINDS, Kind};
 use serde_json::Value;
 use told::Explanation;
 
@@ -103,7 +101,7 @@ fn unknown(kind: Kind, of: &str, known: &[String]) -> CliError {
     let described = kind.described();
     let near = nearest(of, known.iter().map(String::as_str));
     let hint = match near {
-        Some(near) => format!("did you mean {}?", kind.id(&visible(near))),
+        Some(near) => format!("did you mean {}?", kind.id(visible(near))),
         None => format!("kept: {}", described.kept),
     };
     let id = visible(&kind.id(of));

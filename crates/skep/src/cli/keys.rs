@@ -3,7 +3,7 @@
 //! With a node running, its API is asked. Without one the database is opened directly, because the
 //! first key must be made before a node may listen beyond this machine.
 
-use super::client::NodeArgs;
+use super::client::{KeyArgs, NodeArgs};
 use super::exit::CliError;
 use super::output::{self, Output};
 use super::{Exit, SettingsArgs, small_runtime};
@@ -39,15 +39,8 @@ pub struct Place {
     #[arg(long, value_name = "URL", env = "SKEP_URL", help_heading = "Node")]
     url: Option<String>,
 
-    /// API key with the scope `admin`; better given in the environment
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "SKEP_API_KEY",
-        hide_env_values = true,
-        help_heading = "Node"
-    )]
-    key: Option<String>,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 const CREATE_EXAMPLES: &str = "\
@@ -122,7 +115,7 @@ enum Way {
 
 impl Place {
     async fn way(&self) -> Result<Way, CliError> {
-        let node = |url: String| Way::Node(NodeArgs::new(url, self.key.clone()));
+        let node = |url: String| Way::Node(NodeArgs::new(url, self.key.key.clone()));
         if let Some(url) = &self.url {
             return Ok(node(url.clone()));
         }

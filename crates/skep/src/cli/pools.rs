@@ -1,7 +1,6 @@
 //! `skep pools`: the worker pools of a node and their dead letters.
 
 use super::client::{NodeArgs, encode};
-use super::explain::Kind;
 use super::output::{self, Output, span, text, when};
 use super::watch::{WatchArgs, every_second};
 use super::{CliError, Exit, small_runtime};
@@ -278,7 +277,7 @@ fn print_pool(answer: &PoolAnswer) {
         &["ID", "WHEN", "WHAT", "WORKERS", "WHY"],
         answer.scaling.iter().rev().take(20).map(|one| {
             let when = when(one["at_ms"].as_i64().unwrap_or(0));
-            let id = Kind::Scale.id(&text(one, "number"));
+            let id = text(one, "explain");
             vec![id, when, text(one, "action"), text(one, "workers"), text(one, "reason")]
         }),
     );
@@ -461,6 +460,6 @@ fn print_letter(letter: &LetterView) {
     if let Some(payload) = letter.payload_text.as_ref().or(letter.payload_base64.as_ref()) {
         rows.push(vec!["payload".to_owned(), payload.clone()]);
     }
-    rows.push(vec!["why".to_owned(), format!("skep explain {}", Kind::Dead.id(&letter.id))]);
+    rows.push(vec!["why".to_owned(), format!("skep explain {}", letter.explain)]);
     output::table(&["", ""], rows);
 }

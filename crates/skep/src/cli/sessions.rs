@@ -2,7 +2,6 @@
 
 use super::client::{NodeArgs, encode};
 use super::entities::{self, OneArgs, SomeArgs};
-use super::explain::Kind;
 use super::output::{self, Output, text};
 use super::{CliError, Exit, small_runtime};
 use crate::http::{SessionView, SessionsAnswer, SessionsOverview};
@@ -218,7 +217,7 @@ async fn show(arguments: &OneArgs, output: Output) -> Result<Exit, CliError> {
             for (name, value) in rows {
                 output::line(&format!("{name:7}  {value}"));
             }
-            output::line(&format!("why      skep explain {}", Kind::Session.id(&one.id)));
+            output::line(&format!("why      skep explain {}", one.explain));
         }
     }
     Ok(Exit::Ok)

@@ -9,7 +9,7 @@ mod sections;
 mod snapshot;
 mod view;
 
-use super::client::NodeArgs;
+use super::client::{KeyArgs, NodeArgs};
 use super::output::{self, Output};
 use super::signals::Signals;
 use super::{CliError, Exit, small_runtime};
@@ -54,19 +54,13 @@ pub struct TopArgs {
           default_value = super::client::DEFAULT_URL)]
     urls: Vec<String>,
 
-    /// API key; better given in the environment, where other users cannot see it
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "SKEP_API_KEY",
-        hide_env_values = true,
-        help_heading = "Node"
-    )]
-    key: Option<String>,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 pub fn run(arguments: &TopArgs, output: Output) -> Result<Exit, CliError> {
-    let nodes = arguments.urls.iter().map(|url| NodeArgs::new(url.clone(), arguments.key.clone()));
+    let nodes =
+        arguments.urls.iter().map(|url| NodeArgs::new(url.clone(), arguments.key.key.clone()));
     let sources = Sources::new(nodes.collect());
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let runtime = small_runtime()?;

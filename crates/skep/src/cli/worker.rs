@@ -1,5 +1,6 @@
 //! `skep worker`: stands beside a program that wears out, and brings it into the fleet.
 
+use super::client::KeyArgs;
 use super::given::read;
 use super::signals::Signals;
 use super::{CliError, Exit, SettingsArgs, small_runtime};
@@ -101,15 +102,8 @@ pub struct WorkerArgs {
     )]
     servers: Vec<String>,
 
-    /// API key; better given in the environment, where other users cannot see it
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "SKEP_API_KEY",
-        hide_env_values = true,
-        help_heading = "Node"
-    )]
-    key: Option<String>,
+    #[command(flatten)]
+    key: KeyArgs,
 
     /// Settings file, for what is logged; `skep.toml` in this folder is read if it is there
     #[arg(long, value_name = "FILE", env = "SKEP_CONFIG", help_heading = "Settings")]
@@ -159,7 +153,7 @@ impl WorkerArgs {
         options.drain_limit = self.drain_limit.unwrap_or(defaults.drain_limit);
         options.heartbeat_interval = self.heartbeat_interval.unwrap_or(defaults.heartbeat_interval);
         options.servers = self.servers.clone();
-        options.key = self.key.clone();
+        options.key = self.key.key.clone();
         options
     }
 }

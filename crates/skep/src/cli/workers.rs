@@ -2,7 +2,6 @@
 
 use super::client::{NodeArgs, encode};
 use super::entities;
-use super::explain::Kind;
 use super::output::{self, Output};
 use super::{CliError, Exit, small_runtime};
 use crate::http::{SessionsAnswer, SessionsOverview, WorkerView, WorkersAnswer};
@@ -265,7 +264,7 @@ async fn show(arguments: &OneArgs, output: Output) -> Result<Exit, CliError> {
         ("memory", load),
         ("program since", one.since.clone()),
         ("heard", ago(&one.heard)),
-        ("why", format!("skep explain {}", Kind::Worker.id(&one.name))),
+        ("why", format!("skep explain {}", one.explain)),
     ];
     for (name, value) in rows {
         output::line(&format!("{name:13}  {value}"));

@@ -9,9 +9,10 @@ use skep_cluster::Cluster;
 use skep_cluster::forward::{Outgoing, RequestId, Sending};
 use skep_cluster::views::{
     Affinity, Asked, Balance, Breaker, DrainRefused, Draining, ExplainAsk, Explained, Flow,
-    Forwarding, Heartbeats, MoveTotals, Moves, Server, Status, Wakes, Writes,
+    Forwarding, Heartbeats, MoveTotals, Moves, Purpose, Server, Status, Wakes, Writes,
 };
 use skep_policy::cluster::{Sample, score};
+use skep_policy::explain::{Kind, would};
 use std::time::Duration;
 
 /// How long other nodes may take to say what they forwarded.
@@ -80,8 +81,11 @@ impl<'node> NodeCluster<'node> {
         let score = score(&Sample { outstanding: count(in_flight), polls: count(polls), cpu });
         let scheme = if shared.certificate.is_some() { "https" } else { "http" };
         let draining = self.is_draining();
+        let rule = would::node_rule(true, draining, Breaker::Closed.name());
         Server {
             server_id: self.here(),
+            explain: Kind::Node.id(self.here()),
+            would_change: would::node(rule).to_owned(),
             url: format!("{scheme}://{}", shared.address),
             load_score: score,
             healthy: !draining,
@@ -145,6 +149,8 @@ impl<'node> NodeCluster<'node> {
             Asked::Task { namespace, task, group } => format!("{namespace}:{task}:{group}"),
         };
         Explained {
+            explain: (ask.purpose == Purpose::Pop).then(|| Kind::Key.id(&key)),
+            would_change: would::key("alone").to_owned(),
             key,
             purpose: ask.purpose,
             place: self.here(),

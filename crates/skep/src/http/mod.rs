@@ -28,12 +28,12 @@ pub use certificate::{
 pub use guard::{admit_session, known_by};
 pub use problem::{CODES, Code, Flaw, Problem};
 pub use routes::{
-    AccessAnswer, AuditAnswer, CapacityAnswer, Counts, CreateBody, CreatedAnswer, EndpointView,
-    EndpointsAnswer, ImportAnswer, KeysAnswer, KindCapacity, LetterView, LettersAnswer, Missed,
-    MoveView, MovesAnswer, NodeAnswer, NodesAnswer, OverviewBook, OwnersAnswer, PollsAnswer,
-    PoolAnswer, PoolsAnswer, ResultView, ResultsAnswer, RetryAnswer, RouteEventView,
-    RouteEventsAnswer, SessionView, SessionsAnswer, SessionsOverview, StatsAnswer, StoreAnswer,
-    StuckAnswer, WorkerView, WorkersAnswer, gateway_router, refused_code,
+    AccessAnswer, AccessView, AuditAnswer, CapacityAnswer, Counts, CreateBody, CreatedAnswer,
+    EndpointView, EndpointsAnswer, ImportAnswer, KeysAnswer, KindCapacity, LetterView,
+    LettersAnswer, Missed, MoveView, MovesAnswer, NodeAnswer, NodesAnswer, OverviewBook,
+    OwnersAnswer, PollsAnswer, PoolAnswer, PoolsAnswer, ResultView, ResultsAnswer, RetryAnswer,
+    RouteEventView, RouteEventsAnswer, SessionView, SessionsAnswer, SessionsOverview, StatsAnswer,
+    StoreAnswer, StuckAnswer, WorkerView, WorkersAnswer, gateway_router, refused_code,
 };
 pub use traffic::{Point, Traffic};
 

@@ -53,22 +53,13 @@ impl StoreKeeper {
 
     /// Takes a step, again and again while a store is away.
     async fn insist(&self, step: Step) -> anyhow::Result<()> {
-        let mut chance = SeededChance::new(uuid::Uuid::new_v4().as_u64_pair().1);
-        let retry = self.shared.stores.retry();
-        for attempt in 1.. {
-            let stores = &self.shared.stores;
-            let reached = stores.wait_until_reachable(|error, wait| {
-                self.tell(error, wait, DecisionId::new(wall_clock(), &mut chance));
-            });
-            reached.await?;
-            let Err(error) = self.take(step).await else { break };
-            // It was there a moment ago, or has no room now.
-            let Some(passing) = passing(&error) else { return Err(error) };
-            let wait = backoff::wait_before_attempt(attempt, &retry, &mut chance);
-            self.tell(passing, &wait, DecisionId::new(wall_clock(), &mut chance));
-            tokio::time::sleep(wait.chosen).await;
-        }
-        Ok(())
+        let stores = &self.shared.stores;
+        let tell = |error: &StoreError, wait: &Decision<Duration>| self.tell(error, wait);
+        let take = || async move {
+            stores.wait_until_reachable(tell).await?;
+            self.take(step).await
+        };
+        again_while_it_passes(&stores.retry(), &mut by_chance(), take, tell).await
     }
 
     async fn take(&self, step: Step) -> anyhow::Result<()> {
@@ -112,7 +103,8 @@ impl StoreKeeper {
         Err(Exposed(address).into())
     }
 
-    fn tell(&self, error: &StoreError, wait: &Decision<Duration>, decision: DecisionId) {
+    fn tell(&self, error: &StoreError, wait: &Decision<Duration>) {
+        let decision = DecisionId::new(wall_clock(), &mut by_chance());
         let (reason, seconds) = (&wait.reason, wait.chosen.as_secs_f64());
         tracing::warn!(%error, %decision, %reason, "trying again in {seconds:.1} s");
         self.set_state(State::Starting(error.to_string()));
@@ -137,6 +129,30 @@ enum Step {
     BringUpToDate,
     JoinQueues,
     JoinFleet,
+}
+
+fn by_chance() -> SeededChance {
+    SeededChance::new(uuid::Uuid::new_v4().as_u64_pair().1)
+}
+
+/// Does something until it succeeds or fails for good. What passes by itself is told, and waited
+/// for longer each time.
+async fn again_while_it_passes<Taking: Future<Output = anyhow::Result<()>>>(
+    retry: &backoff::Options,
+    chance: &mut SeededChance,
+    take: impl Fn() -> Taking,
+    tell: impl Fn(&StoreError, &Decision<Duration>),
+) -> anyhow::Result<()> {
+    let mut attempt = 0;
+    while let Err(error) = take().await {
+        // It was there a moment ago, or has no room now.
+        let Some(passing) = passing(&error) else { return Err(error) };
+        attempt += 1;
+        let wait = backoff::wait_before_attempt(attempt, retry, chance);
+        tell(passing, &wait);
+        tokio::time::sleep(wait.chosen).await;
+    }
+    Ok(())
 }
 
 /// The trouble with a store that passes by itself, if the error is that.
@@ -183,10 +199,42 @@ async fn bring_up_to_date(shared: &Shared) -> Result<(), MigrateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::{Cell, RefCell};
+
+    fn busy() -> StoreError {
+        StoreError::Busy { store: "postgres", cause: "a lock".to_owned() }
+    }
+
+    /// How often it was tried until it had failed so often, and the waits that were told.
+    async fn tried(fails: usize, error: fn() -> anyhow::Error) -> (bool, usize, Vec<Duration>) {
+        let (tries, waits) = (Cell::new(0), RefCell::new(Vec::new()));
+        let retry =
+            backoff::Options { base: Duration::from_millis(1), cap: Duration::from_millis(4) };
+        let take = || async {
+            tries.set(tries.get() + 1);
+            if tries.get() > fails { Ok(()) } else { Err(error()) }
+        };
+        let tell = |_: &StoreError, wait: &Decision<Duration>| waits.borrow_mut().push(wait.chosen);
+        let done = again_while_it_passes(&retry, &mut SeededChance::new(7), take, tell).await;
+        (done.is_ok(), tries.get(), waits.into_inner())
+    }
+
+    #[tokio::test]
+    async fn a_step_is_taken_again_while_its_trouble_passes_and_every_wait_is_told() {
+        let (done, tries, waits) = tried(5, || busy().into()).await;
+        assert!(done);
+        assert_eq!((tries, waits.len()), (6, 5));
+        assert!(waits.iter().all(|wait| *wait <= Duration::from_millis(4)), "{waits:?}");
+    }
+
+    #[tokio::test]
+    async fn a_step_that_fails_for_good_is_not_taken_again() {
+        let (done, tries, waits) = tried(5, || anyhow::anyhow!("a newer schema")).await;
+        assert_eq!((done, tries, waits.len()), (false, 1, 0));
+    }
 
     #[test]
     fn what_passes_is_found_however_it_is_wrapped_and_nothing_else_is() {
-        let busy = || StoreError::Busy { store: "postgres", cause: "a lock".to_owned() };
         assert!(passing(&busy().into()).is_some());
         assert!(passing(&MigrateError::from(busy()).into()).is_some());
         let wrapped = anyhow::Error::from(busy()).context("while it starts");

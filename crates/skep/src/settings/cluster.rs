@@ -335,7 +335,7 @@ mod tests {
             [0.2, 0.6, 0.8, 0.25]
         );
         assert_eq!(cluster.queue_affinity_threshold, 20);
-        let shown = format!("{:?} {:?}", loaded.settings.cluster, loaded.effective);
+        let shown = format!("{:?} {:?}", loaded.settings.cluster, loaded.settings.effective);
         assert!(shown.contains("(set)") && !shown.contains(SECRET), "{shown}");
     }
 

@@ -45,6 +45,7 @@ use skep_store::{
 };
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The file that is read if none is named and it is there.
@@ -251,6 +252,8 @@ pub struct Settings {
     pub postgres: PostgresSettings,
     pub redis: RedisSettings,
     pub retry: RetrySettings,
+    /// All of them as people read them, with where each came from and without secrets.
+    pub effective: Arc<[Effective]>,
 }
 
 impl Settings {
@@ -280,6 +283,7 @@ impl Settings {
             postgres: PostgresSettings::read(reader),
             redis: RedisSettings::read(reader),
             retry: RetrySettings::read(reader),
+            effective: Arc::default(),
         };
         settings.check_together(reader);
         settings
@@ -390,11 +394,10 @@ impl Settings {
     }
 }
 
-/// What the layers gave: settings to use, each value's story, and what was odd.
+/// What the layers gave: settings to use, and what was odd.
 #[derive(Debug)]
 pub struct Loaded {
     pub settings: Settings,
-    pub effective: Vec<Effective>,
     pub warnings: Vec<Problem>,
 }
 
@@ -410,10 +413,11 @@ fn list(problems: &[Problem]) -> String {
 /// Turns layers into settings, or says everything that is wrong with them.
 pub fn resolve(layers: Layers) -> Result<Loaded, Invalid> {
     let mut reader = Reader { layers, effective: Vec::new() };
-    let settings = Settings::read(&mut reader);
+    let mut settings = Settings::read(&mut reader);
     let Reader { layers: Layers { problems, warnings, .. }, effective } = reader;
     if problems.is_empty() {
-        Ok(Loaded { settings, effective, warnings })
+        settings.effective = effective.into();
+        Ok(Loaded { settings, warnings })
     } else {
         Err(Invalid(problems))
     }

@@ -140,7 +140,7 @@ mod tests {
         let key = "0123456789abcdef".repeat(4);
         let loaded = resolve(layers("queues.encryption_key", &key)).expect("is a key");
         assert!(loaded.settings.queues.cipher().is_some());
-        let shown = format!("{:?} {:?}", loaded.settings.queues, loaded.effective);
+        let shown = format!("{:?} {:?}", loaded.settings.queues, loaded.settings.effective);
         assert!(shown.contains("(set)") && !shown.contains("0123456789"), "{shown}");
         let wrong = resolve(layers("queues.encryption_key", &key[1..])).expect_err("is too short");
         let told = wrong.to_string();

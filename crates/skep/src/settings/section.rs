@@ -15,6 +15,8 @@ pub struct Effective {
     pub value: String,
     /// Its value if nobody sets it.
     pub default: String,
+    /// Whether somebody set it.
+    pub is_set: bool,
     /// Where the value was set.
     pub origin: String,
     /// What it is for.
@@ -78,6 +80,7 @@ impl Reader {
             key,
             value: value.show(),
             default: shown_default,
+            is_set: origin != Origin::Default,
             origin: origin.to_string(),
             help: help.trim().to_owned(),
             expected,
@@ -92,6 +95,7 @@ impl Reader {
             key: ROUTES,
             value: summary(&route.spec),
             default: String::new(),
+            is_set: true,
             origin: route.origin.to_string(),
             help: "A route of the proxy.".to_owned(),
             expected: "a table; see docs/routes.md".to_owned(),

@@ -20,7 +20,7 @@ fn problems_of_file(text: &str) -> Vec<String> {
 }
 
 fn origin_of(loaded: &Loaded, key: &str) -> (String, String) {
-    let one = loaded.effective.iter().find(|one| one.key == key).expect(key);
+    let one = loaded.settings.effective.iter().find(|one| one.key == key).expect(key);
     (one.value.clone(), one.origin.clone())
 }
 
@@ -187,10 +187,10 @@ fn numbers_mean_the_same_in_every_notation() {
 #[test]
 fn the_declared_keys_are_those_that_are_read() {
     let loaded = resolve(Layers::default()).expect("the defaults are valid");
-    let read: Vec<&str> = loaded.effective.iter().map(|one| one.key).collect();
+    let read: Vec<&str> = loaded.settings.effective.iter().map(|one| one.key).collect();
     assert_eq!(read, Settings::keys());
-    assert!(loaded.effective.iter().all(|one| one.value == one.default));
-    assert!(loaded.effective.iter().all(|one| !one.help.is_empty()));
+    assert!(loaded.settings.effective.iter().all(|one| one.value == one.default));
+    assert!(loaded.settings.effective.iter().all(|one| !one.help.is_empty()));
 }
 
 #[test]

@@ -155,6 +155,7 @@ mod tests {
     use super::*;
     use skep_dial::Dials;
     use skep_policy::reach::Reach;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
     fn the_signature_can_be_checked_with_other_tools() {
@@ -164,12 +165,91 @@ mod tests {
         assert_eq!(signature, "9eb18f493f8ec135d9eb2dad817c369bb4e9cbfa818657897a7437c1cd8c3a23");
     }
 
+    fn sender(reach: Reach) -> Arc<Sender> {
+        let dialler = Dials::new(reach).dialler("webhook");
+        Arc::new(Sender::new(Secret("0123456789abcdef".to_owned()), dialler))
+    }
+
+    /// Answers one request after the other with these, and gives what it was sent.
+    async fn told(answers: &[&'static str]) -> (Vec<Outcome>, Vec<String>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let url = format!("http://{}/hook?token=x", listener.local_addr().expect("has one"));
+        let message = Message { url, body: serde_json::json!({ "alert": "queue-depth" }) };
+        let sender = sender(Reach::default());
+        let (mut outcomes, mut heard) = (Vec::new(), Vec::new());
+        for (delivery, answer) in (7..).zip(answers) {
+            let hearing = async {
+                let (mut stream, _) = listener.accept().await.expect("is called");
+                let mut request = vec![0; 4_096];
+                let mut length = 0;
+                while !request[..length].ends_with(b"}") {
+                    let more = stream.read(&mut request[length..]).await.expect("reads");
+                    assert!(more > 0, "it ended early");
+                    length += more;
+                }
+                let answer =
+                    format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.expect("answers");
+                String::from_utf8(request[..length].to_vec()).expect("is text")
+            };
+            let (outcome, request) = tokio::join!(send(&message, &sender, delivery), hearing);
+            outcomes.push(outcome);
+            heard.push(request);
+        }
+        (outcomes, heard)
+    }
+
+    #[tokio::test]
+    async fn what_the_other_side_answers_decides_whether_it_is_told_again() {
+        let (outcomes, _) =
+            told(&["204 No Content", "400 No", "404 No", "408 Late", "429 Busy", "500 Oh"]).await;
+        let again = outcomes.iter().map(|outcome| match outcome {
+            Ok(()) => "done",
+            Err(failure) if failure.retry => "again",
+            Err(_) => "never",
+        });
+        assert_eq!(
+            again.collect::<Vec<_>>(),
+            ["done", "never", "never", "again", "again", "again"]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_message_is_signed_with_its_time_and_has_the_number_of_its_task() {
+        let (outcomes, heard) = told(&["200 OK"]).await;
+        assert!(outcomes[0].is_ok());
+        let (head, body) = heard[0].split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("POST /hook?token=x HTTP/1.1\r\n"), "{head}");
+        let header = |name: &str| {
+            let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+            line.unwrap_or_else(|| panic!("no {name} in {head}"))
+        };
+        assert_eq!(header("x-skep-delivery"), "7");
+        assert_eq!(header("content-type"), "application/json");
+        let (at, signature) = header("x-skep-signature").split_once(",v1=").expect("two parts");
+        let at: i64 = at.strip_prefix("t=").expect("a time").parse().expect("a number");
+        assert!((now_ms() / 1_000 - at).abs() < 60, "{at}");
+        let secret = Secret("0123456789abcdef".to_owned());
+        assert_eq!(signature, sign(&secret, at, body));
+    }
+
+    #[test]
+    fn a_dead_letter_is_built_anew_from_its_payload_unless_the_secret_is_gone() {
+        let url = "http://hooks.example/skep".to_owned();
+        let message = Message { url, body: serde_json::json!({ "alert": "stuck" }) };
+        let payload = serde_json::to_vec(&message).expect("is JSON");
+        let sender = sender(Reach::default());
+        assert!(from_payload(&payload, Some(&sender)).is_ok());
+        let error = from_payload(&payload, None).expect_err("there is no secret");
+        assert!(error.contains("alerts.secret"), "{error}");
+        assert!(from_payload(b"{}", Some(&sender)).is_err());
+    }
+
     #[tokio::test]
     async fn a_webhook_that_leads_to_a_denied_address_is_not_told() {
         let ranges = ["127.0.0.0/8", "::1"].map(|range| range.parse().expect("is a range"));
         let reach = Reach { deny: ranges.to_vec(), allow: Vec::new() };
-        let dialler = Dials::new(reach).dialler("webhook");
-        let sender = Sender::new(Secret("0123456789abcdef".to_owned()), dialler);
+        let sender = sender(reach);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let port = listener.local_addr().expect("has one").port();
         for host in ["localhost", "127.0.0.1", "0x7f000001", "[::1]"] {

@@ -85,7 +85,7 @@ fn every_kind_of_decision_is_explained_in_the_same_form() {
 
     // How many workers a pool has.
     let shown = place.json(&["pools", "show", "critical"]);
-    let number = format!("scale:{}", shown["scaling"][0]["number"]);
+    let number = format!("scale:web-1/{}", shown["scaling"][0]["number"]);
     assert!(ok(&["pools", "show", "critical"]).contains(&number));
     assert_eq!(explained(&place, &number)["rule"], "below-minimum");
     assert_eq!(explained(&place, "pool:web-1/critical")["numbers"]["queue"], 0.0);

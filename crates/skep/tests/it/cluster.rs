@@ -1,8 +1,9 @@
 //! The cluster's routes of a node that is alone, and `skep cluster`.
 
 use crate::cluster_told::{Told, balance};
-use crate::common::{run, skep};
+use crate::common::{command, run, skep};
 use serde_json::{Value, json};
+use skep_policy::explain::would;
 use skep_testkit::{Folder, Node};
 
 const CLUSTER: &str = "/api/v1/cluster";
@@ -171,6 +172,13 @@ fn a_live_table_is_shown_so_many_times_and_moves_only_once() {
     let (code, table) = verb(&folder, &told.url(""), &["moves", "--watch", "--count", "2"]);
     assert_eq!((code, table.matches("orders:mail").count()), (0, 1), "{table}");
     assert!(table.contains("load 0.93 to 0.31, better by 0.62"), "{table}");
+    // The id that the list prints is the one that is explained.
+    assert!(table.contains("move:a/1"), "{table}");
+    let mut explain = command(folder.path(), &["explain", "move:a/1", "--json"]);
+    let output = explain.env("SKEP_URL", told.url("")).output().expect("starts");
+    let moved: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    assert_eq!((&moved["id"], &moved["rule"]), (&json!("move:a/1"), &json!("break")), "{moved}");
+    assert_eq!(moved["would_change"], json!([would::MOVED]));
     let (code, table) = verb(&folder, &told.url(""), &["moves", "--after", "1"]);
     assert_eq!((code, table.trim()), (0, "no key has moved"));
     let (code, _) = verb(&folder, &told.url(""), &["balance", "--count", "2"]);

@@ -3,6 +3,7 @@
 //! bring about.
 
 use serde_json::{Value, json};
+use skep_policy::explain::{Kind, would};
 use skep_testkit::Node;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -81,6 +82,7 @@ impl Told {
             answers.moves.push(json!({
                 "seq": seq, "at_ms": 1_782_900_000_000_i64, "key": key, "from": from, "to": to,
                 "kind": kind, "load": 0.93, "best": 0.31, "improvement": 0.62, "by": "a",
+                "explain": Kind::Move.id_at("a", seq), "would_change": would::MOVED,
             }));
         });
     }
@@ -114,6 +116,7 @@ pub fn balance(others: &[(&str, f64)]) -> Value {
 fn server(name: &str, load: f64) -> Value {
     json!({
         "server_id": name, "url": format!("http://{name}.example:6632"), "load_score": load,
+        "explain": Kind::Node.id(name), "would_change": would::node("healthy"),
         "healthy": true, "alive": true, "here": false, "draining": false, "zone": "eu-1",
         "in_flight": 31, "polls": 64, "cpu": 12.5, "raw_score": load, "breaker": "closed",
         "breaker_reopens_ms": null, "affinity_entries": 3, "forwarded": 7, "fell_back": 2,
@@ -206,7 +209,8 @@ fn answer(request: &[u8], told: &Mutex<Answers>) -> Option<Vec<u8>> {
                     "rule": "owner", "numbers": { "load": 0.52 },
                     "rejected": [{ "who": "c", "rule": "draining" }],
                 },
-                "text": "b owns the key",
+                "text": "b owns the key", "explain": "key:orders:mail",
+                "would_change": would::key("owner"),
             })
         }
         "drain" => {

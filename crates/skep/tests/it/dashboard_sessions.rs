@@ -192,7 +192,7 @@ fn workers_sessions_and_choices_are_shown_as_they_come() {
     nothing_too_wide(&mut page);
 
     // Ending an open session makes room for it.
-    page.eval("document.querySelector('[data-state=open] tbody button').click()");
+    page.eval("document.querySelector('[data-state=open] tbody button.danger').click()");
     press(&mut page, "dialog[open]", "End session");
     page.wait_for("document.querySelectorAll('.choices-made li').length === 3");
     page.wait_for("document.querySelectorAll('[data-state=waiting] tbody .mono').length === 0");

@@ -7,16 +7,16 @@ use crate::dashboard_sessions::press;
 use serde_json::{Value, json};
 use skep_testkit::{Browser, Folder, Node, Page, eventually};
 
-const DESKTOP: (u32, u32) = (1_280, 800);
-const PHONE: (u32, u32) = (390, 844);
+pub const DESKTOP: (u32, u32) = (1_280, 800);
+pub const PHONE: (u32, u32) = (390, 844);
 const CHECKS: &str = include_str!("dashboard_whole/checks.js");
 /// What somebody could name something, to do harm or because they can.
 const ODD: &str = "<img src=x onerror=alert(1)>&\"' 日本語";
 /// The page that was opened last, with its first answers.
-const OPEN: &str =
+pub const OPEN: &str =
     "document.querySelector('main > .page:not([data-old], [aria-busy], [data-settling]) h1')";
 /// Every page, and what is behind it.
-const PAGES: [&str; 27] = [
+const PAGES: [&str; 28] = [
     "/",
     "/pools",
     "/cluster?key=mails%3Asender",
@@ -43,6 +43,7 @@ const PAGES: [&str; 27] = [
     "/log",
     "/audit",
     "/access",
+    "/settings?setting=pools.high.max",
     "/api",
 ];
 
@@ -80,7 +81,7 @@ fn failing_endpoint(node: &Node) {
 }
 
 /// Something of everything.
-fn fill(node: &Node) {
+pub fn fill(node: &Node) {
     dead_letter(node);
     failing_endpoint(node);
     let message = json!({ "queue": ODD, "payload": 1 });
@@ -100,20 +101,20 @@ fn fill(node: &Node) {
     post(node, "/api/v1/monitors", &monitor);
 }
 
-fn start(folder: &Folder) -> Node {
+pub fn start(folder: &Folder) -> Node {
     let settings = ["--set", "gateway.listen=127.0.0.1:0", "--set", "node.name=hive-1"];
     Node::start(skep(), &folder.join("data"), &settings)
 }
 
 /// Goes to another page and waits until it is there.
-fn go(page: &mut Page<'_>, node: &Node, hash: &str) {
+pub fn go(page: &mut Page<'_>, node: &Node, hash: &str) {
     page.eval("document.querySelector('main > .page')?.setAttribute('data-old', '')");
     page.go(&node.url(&format!("/#{hash}")));
     page.wait_for(OPEN);
 }
 
 /// What is wrong with the open page.
-fn flaws(page: &mut Page<'_>) -> Value {
+pub fn flaws(page: &mut Page<'_>) -> Value {
     page.eval(CHECKS)
 }
 

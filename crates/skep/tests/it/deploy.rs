@@ -133,6 +133,23 @@ fn what_alerts_say_to_do_can_be_done() {
 }
 
 #[test]
+fn alerts_warn_of_certificates_when_the_node_does() {
+    let soon = skep_policy::routes::alerts::END_SOON.as_secs();
+    let about: Vec<Rule> =
+        rules().into_iter().filter(|rule| rule.expression.contains("_certificate_")).collect();
+    assert!(about.len() >= 2, "the rules about certificates are not found");
+    // An expression ends with the limit, as in `< 14 * 86400`.
+    let limit = |rule: &Rule| -> u64 {
+        let text = rule.expression.rsplit('<').next().unwrap_or_default();
+        let factors = text.split('*').map(|part| part.trim().parse::<u64>());
+        factors.product::<Result<u64, _>>().unwrap_or_else(|error| panic!("{text:?}: {error}"))
+    };
+    for rule in about {
+        assert_eq!(limit(&rule), soon, "{}: {}", rule.name, rule.expression);
+    }
+}
+
+#[test]
 fn every_metric_of_alerts_and_dashboard_exists() {
     let known = documented();
     for rule in rules() {
@@ -236,7 +253,7 @@ fn systemd_takes_the_unit_where_it_is() {
 fn every_setting_in_the_files_exists() {
     let loaded = resolve(Layers::default()).expect("the defaults are valid");
     let known: BTreeSet<String> =
-        loaded.effective.iter().map(|one| environment_name(one.key)).collect();
+        loaded.settings.effective.iter().map(|one| environment_name(one.key)).collect();
     let mut seen = 0;
     for name in ["skep.service", "Dockerfile", "compose.yml"] {
         let text = read(name);

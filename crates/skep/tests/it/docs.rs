@@ -38,7 +38,7 @@ fn every_setting_is_in_the_table_of_settings() {
     let loaded = resolve(Layers::default()).expect("the defaults are valid");
     let mut table =
         "| setting | default | environment | what it is for |\n|---|---|---|---|\n".to_owned();
-    for one in &loaded.effective {
+    for one in loaded.settings.effective.iter() {
         let default = if one.default.is_empty() { "" } else { &format!("`{}`", one.default) };
         let bounds = one.expected.split(", from ").nth(1);
         let bounds = bounds.map(|bounds| format!(" From {bounds}.")).unwrap_or_default();

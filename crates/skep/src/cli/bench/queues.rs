@@ -131,7 +131,7 @@ struct Bench<'args> {
 
 impl<'args> Bench<'args> {
     fn new(arguments: &'args QueuesArgs) -> Self {
-        let key = arguments.node.key.clone();
+        let key = arguments.node.key.key.clone();
         let there = arguments.against.clone().map(|url| NodeArgs::new(url, key));
         let queue = format!("skep-bench-{}", uuid::Uuid::new_v4().simple());
         let sides = 1 + u64::from(there.is_some());

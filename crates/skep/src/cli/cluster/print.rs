@@ -1,7 +1,6 @@
 //! The cluster as tables.
 
 use crate::cli::cells::group_named;
-use crate::cli::explain::Kind;
 use crate::cli::output::{line, span, table, when};
 use crate::cli::push::visible;
 use skep_cluster::views::{
@@ -182,13 +181,16 @@ pub fn status(status: &Status) {
 
 pub fn explained(explained: &Explained) {
     let here = if explained.here { " (this one)" } else { "" };
-    let rows = [
+    let mut rows = vec![
         ("key", key(&explained.key)),
         ("for", explained.purpose.name().to_owned()),
         ("goes to", format!("{}{here}", visible(&explained.place))),
         ("because", visible(&explained.text)),
-        ("more", format!("skep explain '{}'", visible(&Kind::Key.id(&explained.key)))),
+        ("would change it", explained.would_change.clone()),
     ];
+    if let Some(id) = &explained.explain {
+        rows.push(("more", format!("skep explain '{}'", visible(id))));
+    }
     table(&["", ""], rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]));
 }
 
@@ -238,7 +240,7 @@ pub fn more_moves(moves: &Moves) {
 
 fn one_move(one: &Move) -> Vec<String> {
     vec![
-        Kind::Move.id(&one.seq.to_string()),
+        visible(&one.explain),
         when(one.at_ms),
         key(&one.key),
         one.from.as_deref().map_or("-".to_owned(), visible),

@@ -8,6 +8,7 @@ use crate::cli::cells::list;
 use crate::cli::client::NodeArgs;
 use crate::cli::output::text;
 use serde_json::Value;
+use skep_policy::explain::would;
 
 /// A node to ask, and its name.
 pub struct Asked {
@@ -23,7 +24,7 @@ pub async fn everywhere(node: &NodeArgs) -> Vec<Asked> {
     let others = others.filter(|one| one["here"] != true && one["alive"] == true);
     let others = others.map(|one| {
         let url = text(one, "url");
-        Asked { name: text(one, "server_id"), node: NodeArgs::new(url, node.key.clone()) }
+        Asked { name: text(one, "server_id"), node: NodeArgs::new(url, node.key.key.clone()) }
     });
     std::iter::once(here).chain(others).collect()
 }
@@ -40,19 +41,6 @@ pub async fn at_node<'id>(node: &NodeArgs, of: &'id str) -> Result<(Asked, &'id 
                 Err(unknown(Kind::Node, name, &known))
             }
         },
-    }
-}
-
-/// What would let another node have a key.
-fn unless_of_poll(rule: &str) -> &'static str {
-    match rule {
-        "unowned" | "unowned-overflow" | "unowned-under-floor" => {
-            "the owner stops, is cut off from the store, or has more than its share"
-        }
-        "draining" => "nothing: the owner before was about to stop",
-        "over-cap" => "the owner before had more than its share of the weight",
-        "under-floor" => "the new owner had less than its share of the weight",
-        _ => "nodes that come or go, or endpoints with another weight",
     }
 }
 
@@ -82,14 +70,14 @@ pub async fn poll(node: &NodeArgs, of: &str) -> Result<Explanation, CliError> {
             return Err(unknown(Kind::Poll, &format!("{id}@{grant}"), &known));
         }
         let owner = endpoint["owner"].as_str().unwrap_or("nobody");
-        let paused = endpoint["paused"] == true;
+        let rule = if endpoint["paused"] == true { "paused" } else { "no-change-known" };
         return Ok(Explanation {
             decided: format!("{owner} polls it"),
-            rule: if paused { "paused" } else { "no-change-known" }.to_owned(),
+            rule: rule.to_owned(),
             see,
             ..Explanation::default()
         }
-        .unless(if paused { "`skep polls resume` lets it be polled" } else { "" }));
+        .unless(would::poll(rule)));
     };
     let (owner, grant) = (text(one, "node"), text(one, "token"));
     let before = one["from"].as_str().map(|from| format!(", {from} did before"));
@@ -111,8 +99,7 @@ pub async fn poll(node: &NodeArgs, of: &str) -> Result<Explanation, CliError> {
         let candidate = Candidate::passed_over(text(other, "name"), why);
         told.candidates.push(candidate.with(other, &["status", "weight", "heard_ms"]));
     }
-    let unless = unless_of_poll(&told.rule);
-    Ok(told.unless(unless))
+    Ok(told.unless_as_told(one))
 }
 
 /// Loads of all nodes as candidates, of which one was taken.
@@ -156,15 +143,7 @@ pub async fn key(node: &NodeArgs, key: &str) -> Result<Explanation, CliError> {
     let passed = std::mem::take(&mut told.candidates);
     let why = |name: &str| passed.iter().find(|one| one.who == name).map(|one| one.why.clone());
     told.candidates = candidates(node, &place, why).await?;
-    let unless = match told.rule.as_str() {
-        "alone" | "nobody-left" => "another node that is heard of and healthy",
-        "owner" => "its owner has more than its share, stops, or fails",
-        "moved" => "the move is forgotten after 300 s without use, or its node has too much",
-        "overflow-here" | "overflow-next" => "the owner has less to do",
-        "owner-least-loaded" => "another node with clearly less to do than the owner",
-        _ => "consumers that wait elsewhere",
-    };
-    Ok(told.unless(unless))
+    Ok(told.unless_as_told(&answer))
 }
 
 /// Why a key went to another node.
@@ -194,7 +173,7 @@ pub async fn moved(node: &NodeArgs, of: &str) -> Result<Explanation, CliError> {
     if let Some(from) = one["from"].as_str() {
         told.candidates.push(Candidate::passed_over(from, "had it before"));
     }
-    Ok(told.unless("its new node is busy too, or the key is not used for 300 s"))
+    Ok(told.unless_as_told(one))
 }
 
 /// Why a node gets requests of others, or none.
@@ -205,20 +184,14 @@ pub async fn node(node: &NodeArgs, name: &str) -> Result<Explanation, CliError> 
         let known: Vec<String> = servers.iter().map(|one| text(one, "server_id")).collect();
         return Err(unknown(Kind::Node, name, &known));
     };
-    let (rule, decided, unless) = match one {
-        one if one["alive"] == false => {
-            ("dead", "it gets nothing: it was not heard of lately", "it is heard of again")
-        }
-        one if one["draining"] == true => {
-            ("draining", "it gets nothing new: it is about to stop", "it is started again")
-        }
-        one if one["breaker"] == "open" => {
-            ("breaker-open", "it gets nothing: it failed lately", "its breaker lets one through")
-        }
-        one if one["breaker"] == "half-open" => {
-            ("half-open", "it gets one request, to see what comes of it", "that one succeeds")
-        }
-        _ => ("healthy", "it gets the requests of its keys", "it has too much to do, or fails"),
+    let (alive, draining) = (one["alive"] == true, one["draining"] == true);
+    let rule = would::node_rule(alive, draining, one["breaker"].as_str().unwrap_or_default());
+    let decided = match rule {
+        "dead" => "it gets nothing: it was not heard of lately",
+        "draining" => "it gets nothing new: it is about to stop",
+        "breaker-open" => "it gets nothing: it failed lately",
+        "half-open" => "it gets one request, to see what comes of it",
+        _ => "it gets the requests of its keys",
     };
     let fields =
         ["load_score", "in_flight", "cpu", "breaker", "breaker_reopens_ms", "last_seen_ms"];
@@ -231,5 +204,5 @@ pub async fn node(node: &NodeArgs, name: &str) -> Result<Explanation, CliError> 
         see: vec!["skep cluster balance".to_owned(), "skep nodes".to_owned()],
         ..Explanation::default()
     }
-    .unless(unless))
+    .unless_as_told(one))
 }

@@ -49,8 +49,7 @@ pub async fn letter(node: &NodeArgs, id: &str) -> Result<Explanation, CliError> 
         see: vec![format!("skep dlq show {id}")],
         ..Explanation::default()
     }
-    .unless(format!("`skep dlq retry {id}` pushes it again"))
-    .unless(format!("a higher retryLimit: `skep queues set {queue} --set retryLimit=…`")))
+    .unless_as_told(&letter))
 }
 
 /// What dead letters went back.
@@ -65,10 +64,6 @@ pub async fn redrive(node: &NodeArgs, id: &str) -> Result<Explanation, CliError>
     let state = text(&one, "state");
     let mut numbers = picked(&one, &["moved", "skipped", "total", "rate"]);
     numbers.extend(one["filter"].as_object().cloned().unwrap_or_default());
-    let unless = match state.as_str() {
-        "running" => format!("`skep dlq redrives --stop {id}` stops it"),
-        _ => format!("another one: `skep dlq retry --queue {queue}`"),
-    };
     Ok(Explanation {
         decided: format!("dead letters of {queue} go to {target}: it is {state}"),
         by: Some(text(&one, "createdBy")),
@@ -79,7 +74,7 @@ pub async fn redrive(node: &NodeArgs, id: &str) -> Result<Explanation, CliError>
         see: vec!["skep dlq redrives".to_owned(), format!("skep dlq ls {queue}")],
         ..Explanation::default()
     }
-    .unless(unless))
+    .unless_as_told(&one))
 }
 
 /// What became of a message, for each group.
@@ -100,11 +95,6 @@ pub async fn message(node: &NodeArgs, of: &str) -> Result<Explanation, CliError>
             _ => Candidate::passed_over(name, "has not got to it: what is before it comes first"),
         }
     });
-    let unless = match status.as_str() {
-        "completed" => "`skep messages retry` pushes it again",
-        "processing" => "its consumer settles it, or its lease runs out",
-        _ => "a pop of its queue; what is before it in its partition comes first",
-    };
     Ok(Explanation {
         decided: format!("in the queue {queue} it is {status}"),
         at_ms: at_ms(&one, "createdAt"),
@@ -117,5 +107,5 @@ pub async fn message(node: &NodeArgs, of: &str) -> Result<Explanation, CliError>
         ],
         ..Explanation::default()
     }
-    .unless(unless))
+    .unless_as_told(&one))
 }

@@ -23,7 +23,7 @@ pub async fn route(node: &NodeArgs, url: &str) -> Result<Explanation, CliError> 
         told.decided = "it belongs to no route, and is refused".to_owned();
         told.see = vec!["skep routes ls".to_owned()];
         told = told.because(&answer["route_reason"]);
-        return Ok(told.unless("a route for its host and path: `skep routes add`"));
+        return Ok(told.unless_as_told(&answer));
     };
     let route = &answer["route_reason"];
     told.why = format!("the route {name} by the rule {}", text(route, "rule"));
@@ -31,13 +31,13 @@ pub async fn route(node: &NodeArgs, url: &str) -> Result<Explanation, CliError> 
     if let Some(what) = answer["answered_here"].as_str() {
         told.decided = format!("the route {name} answers it here: {what}");
         told = told.because(route);
-        return Ok(told.unless("the route's own settings"));
+        return Ok(told.unless_as_told(&answer));
     }
     if let Some(kind) = answer["workers"].as_str() {
         told.decided = format!("the route {name} gives it to a worker of kind {kind}");
         told.see.push(format!("skep explain kind:{kind}"));
         told = told.because(route);
-        return Ok(told.unless("another kind of workers in the route"));
+        return Ok(told.unless_as_told(&answer));
     }
     let upstream = answer["upstream"].as_str().map(str::to_owned);
     told.decided = match &upstream {
@@ -49,16 +49,7 @@ pub async fn route(node: &NodeArgs, url: &str) -> Result<Explanation, CliError> 
     }
     told = told.because(&answer["upstream_reason"]);
     told.numbers.remove("who");
-    Ok(told.unless(match told_rule(&answer) {
-        "nobody-has-room" => "an upstream with room",
-        "no-upstreams" => "an upstream in the route",
-        "last-resort" => "an upstream that is well: all of them are out or down",
-        _ => "another upstream with less under way for its weight, or one that goes out",
-    }))
-}
-
-fn told_rule(answer: &Value) -> &str {
-    answer["upstream_reason"]["rule"].as_str().unwrap_or_default()
+    Ok(told.unless_as_told(&answer))
 }
 
 /// What happened to a route or its upstream.
@@ -75,13 +66,6 @@ pub async fn event(node: &NodeArgs, of: &str) -> Result<Explanation, CliError> {
         ("", upstream) => format!(" of {upstream}"),
         (route, upstream) => format!(" of {upstream} in the route {route}"),
     };
-    let unless = match kind.as_str() {
-        "breaker" | "health" => "answers that are well again, or failures again",
-        "rate-limited" => "fewer requests, or a higher limit in the route",
-        "refused" => "room: fewer requests at once, or higher limits in the route",
-        "error" => "an upstream that answers",
-        _ => "",
-    };
     let mut see = vec!["skep routes events".to_owned()];
     if !route.is_empty() {
         see.insert(0, format!("skep routes show {route}"));
@@ -96,7 +80,7 @@ pub async fn event(node: &NodeArgs, of: &str) -> Result<Explanation, CliError> {
         see,
         ..Explanation::default()
     }
-    .unless(unless))
+    .unless_as_told(one))
 }
 
 /// The entry of a request in the access log, of which a part is looked at for each question.
@@ -129,12 +113,6 @@ pub async fn request(node: &NodeArgs, id: &str) -> Result<Explanation, CliError>
         (route, upstream) => (format!("by {upstream}, over the route {route}"), "route"),
     };
     let status = one["status"].as_i64().unwrap_or(0);
-    let unless = match (error.as_str(), status) {
-        ("", ..400) => "",
-        ("", 400..500) => "another request: the answer's code says what was wrong with it",
-        ("", _) => "what the answer's code says: `skep explain E_…`",
-        _ => "an upstream that answers in time",
-    };
     let mut told = Explanation {
         decided: format!("{method} {host}{path} was answered {status} {served}"),
         by: Some(format!("node {}", text(one, "node"))),
@@ -150,7 +128,7 @@ pub async fn request(node: &NodeArgs, id: &str) -> Result<Explanation, CliError>
         told.candidates.push(Candidate::taken(upstream, "was asked last"));
         told.see.push(format!("skep explain route:http://{host}{path}"));
     }
-    Ok(told.unless(unless))
+    Ok(told.unless_as_told(one))
 }
 
 /// Who changed something.

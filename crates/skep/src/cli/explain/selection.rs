@@ -8,6 +8,7 @@ use crate::cli::cells::list;
 use crate::cli::client::NodeArgs;
 use crate::cli::output::text;
 use serde_json::Value;
+use skep_policy::explain::would;
 
 const MEASURED: [&str; 6] = ["rank", "priority", "rtt_ms", "step", "count", "health"];
 
@@ -102,7 +103,7 @@ pub async fn server(node: &NodeArgs, server: &str) -> Result<Explanation, CliErr
         told = told.unless(format!("the next review: {id} becomes {to}: {reason}"));
     }
     if changes.is_empty() {
-        told = told.unless("other measurements, monitors that come or go, or other settings");
+        told = told.unless(would::SERVER);
     }
     Ok(told)
 }
@@ -130,5 +131,5 @@ pub async fn change(node: &NodeArgs, of: &str) -> Result<Explanation, CliError> 
         ],
         ..Explanation::default()
     }
-    .unless(format!("`skep explain monitor:{server}/{monitor}` says what would change it now")))
+    .unless(would::change(server, &monitor)))
 }

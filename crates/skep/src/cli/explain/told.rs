@@ -92,6 +92,14 @@ impl Explanation {
         self
     }
 
+    /// Adds what would change it, as the node says it.
+    #[must_use]
+    pub fn unless_as_told(self, answer: &Value) -> Self {
+        let field =
+            if answer.get("wouldChange").is_some() { "wouldChange" } else { "would_change" };
+        self.unless(text(answer, field))
+    }
+
     pub fn print(&self, output: Output) {
         match output {
             Output::Json => output::json(self),

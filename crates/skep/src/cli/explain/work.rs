@@ -25,26 +25,6 @@ const STANDINGS: [(&str, &str); 11] = [
     ("removed", "sent away"),
 ];
 
-/// What would let somebody get another worker, or one at all.
-fn unless_of_session(rule: &str) -> &'static str {
-    match rule {
-        "nobody-free" | "busy" | "line-full" | "waited-too-long" => {
-            "a worker of this kind that becomes ready: one more, more slots, or a session that ends"
-        }
-        "no-workers" => "a worker of this kind: `skep worker --kind KIND -- PROGRAM`",
-        "no-match" => "a worker with these labels and this version, or a session that wants less",
-        "key-limit" => "a session of this key that ends, or a higher `sessions.per_key_max`",
-        "draining" => "another node: this one stops",
-        "table-away" => "the store of `coordination`, once it answers again",
-        "ended" => "nothing: somebody ended it",
-        "only-due-workers-free" => "a worker that is ready and not nearly worn out",
-        _ => {
-            "a worker that is emptier, or as empty and more worn, as the kind's policy has it; or \
-             another `sessions.policy`"
-        }
-    }
-}
-
 /// Why a session got its worker.
 pub async fn session(node: &NodeArgs, id: &str) -> Result<Explanation, CliError> {
     let path = Path::of(&["sessions", id]);
@@ -102,12 +82,11 @@ fn choice_told(choice: &Value, node: &str, open: Option<&Value>) -> Explanation 
         told.candidates.push(Candidate { numbers: told.numbers.clone(), ..taken });
     }
     told.candidates.extend(counted);
-    let unless = unless_of_session(&told.rule);
     told.see = vec![format!("skep explain kind:{kind}")];
     if open.is_some() {
         told.see.push(format!("skep sessions show {}", text(choice, "session")));
     }
-    told.unless(unless)
+    told.unless_as_told(choice)
 }
 
 /// How a worker stood that was chosen by this rule.
@@ -157,9 +136,8 @@ pub async fn wish(node: &NodeArgs, wish: &str) -> Result<Explanation, CliError> 
         let fields = ["standing", "active", "slots", "lifetime", "due_at"];
         candidate.numbers = row.map(|row| picked(row, &fields)).unwrap_or_default();
     }
-    let unless = unless_of_session(&told.rule);
     told.see = vec![format!("skep workers ls --kind {kind}")];
-    Ok(told.unless(unless))
+    Ok(told.unless_as_told(&answer))
 }
 
 /// Why a worker gets sessions, or none.
@@ -172,18 +150,6 @@ pub async fn worker(node: &NodeArgs, name: &str) -> Result<Explanation, CliError
     };
     let standing = text(&row, "standing");
     let (kind, is_open) = (text(&row, "kind"), standing == "ready" || standing == "due");
-    let unless = match standing.as_str() {
-        "ready" => "its slots fill up, its lifetime ends, or an operator drains it",
-        "due" => "it is recycled as soon as the budget of its kind lets it",
-        "full" => "one of its sessions ends",
-        "held" => "another worker of its kind comes back, or a higher `sessions.budget`",
-        "draining" | "restarting" => "it is back once its program is started anew",
-        "drained" => "`skep workers undrain` lets it have sessions again",
-        "suspect" => "it answers again",
-        "down" => "its supervisor starts its program again",
-        "lost" => "its supervisor speaks to a node again",
-        _ => "it registers anew",
-    };
     let fields =
         ["active", "slots", "leaving", "lifetime", "due_at", "due_by", "failures", "permit"];
     let see = vec![format!("skep workers show {name}"), format!("skep explain kind:{kind}")];
@@ -197,23 +163,7 @@ pub async fn worker(node: &NodeArgs, name: &str) -> Result<Explanation, CliError
         see,
         ..Explanation::default()
     }
-    .unless(unless))
-}
-
-/// What would change how many workers a pool has.
-fn unless_of_pool(rule: &str) -> &'static str {
-    match rule {
-        "below-minimum" => "a lower `pools.TIER.min`: so many there must always be",
-        "queue-over-scale-up" => {
-            "fewer tasks for each worker, or a higher `pools.TIER.scale_up_ratio`"
-        }
-        "queue-under-scale-down" => {
-            "more tasks for each worker, or a lower `pools.TIER.scale_down_ratio`"
-        }
-        "at-maximum" => "a higher `pools.TIER.max`",
-        "at-minimum" => "a lower `pools.TIER.min`",
-        _ => "more tasks that wait, or fewer",
-    }
+    .unless_as_told(&row))
 }
 
 /// A decision of the journal.
@@ -244,7 +194,7 @@ fn scaling_told(one: &Value, node: &str) -> Explanation {
         see: vec![format!("skep pools show {pool}")],
         ..Explanation::default()
     }
-    .unless(unless_of_pool(rule).replace("TIER", &pool))
+    .unless_as_told(one)
 }
 
 /// Why a pool has as many workers as it has: its last decision.
@@ -310,7 +260,7 @@ pub async fn task(node: &NodeArgs, of: &str) -> Result<Explanation, CliError> {
             see: vec![format!("skep pools stuck {pool}")],
             ..Explanation::default()
         }
-        .unless("it ends, or a longer time for tasks of its kind"));
+        .unless_as_told(one));
     }
     Err(unknown(Kind::Task, of, &[]))
 }
@@ -337,10 +287,6 @@ pub async fn dead(node: &NodeArgs, id: &str) -> Result<Explanation, CliError> {
     let tries = list(&letter["errors"]).iter().enumerate().map(|(number, error)| {
         Candidate::passed_over(format!("try {}", number + 1), error.as_str().unwrap_or_default())
     });
-    let unless = match letter["retryable"] == true {
-        true => format!("`skep pools dead retry {id}` tries it again"),
-        false => "nothing: neither its payload nor its code is there any more".to_owned(),
-    };
     Ok(Explanation {
         decided: format!("the task {} was given up: {means}", text(&letter, "kind")),
         by: Some(format!("node {}", text(&letter, "node"))),
@@ -351,5 +297,5 @@ pub async fn dead(node: &NodeArgs, id: &str) -> Result<Explanation, CliError> {
         see: vec![format!("skep pools dead show {id}")],
         ..Explanation::default()
     }
-    .unless(unless))
+    .unless_as_told(&letter))
 }

@@ -1,6 +1,5 @@
 //! Endpoints and results as tables.
 
-use crate::cli::explain::Kind;
 use crate::cli::output::{self, span, text, when};
 use crate::http::{EndpointView, EndpointsAnswer, MoveView, OwnersAnswer, PollsAnswer, ResultView};
 use serde_json::Value;
@@ -50,7 +49,7 @@ pub fn endpoint(one: &EndpointView, results: &[ResultView], moves: &[MoveView]) 
     let owner = one.owner.as_deref().unwrap_or("nobody");
     let token = one.token.as_ref().map_or(String::new(), |token| format!(", grant {token}"));
     output::line(&format!("\n{}; polled by {owner}{token}", state(one)));
-    output::line(&format!("why: skep explain {}", Kind::Poll.id(&text(&one.spec, "id"))));
+    output::line(&format!("why: skep explain {}", one.explain));
     if !results.is_empty() {
         output::line("");
         self::results(results);
@@ -58,10 +57,16 @@ pub fn endpoint(one: &EndpointView, results: &[ResultView], moves: &[MoveView]) 
     if !moves.is_empty() {
         output::line("");
         output::table(
-            &["SINCE", "OWNER", "BEFORE", "GRANT", "WHY"],
+            &["SINCE", "OWNER", "BEFORE", "ID", "WHY"],
             moves.iter().map(|one| {
                 let before = one.from.clone().unwrap_or_else(|| "-".to_owned());
-                vec![when(one.at_ms), one.node.clone(), before, one.token.clone(), why(&one.reason)]
+                vec![
+                    when(one.at_ms),
+                    one.node.clone(),
+                    before,
+                    one.explain.clone(),
+                    why(&one.reason),
+                ]
             }),
         );
     }

@@ -1,6 +1,5 @@
 //! Routes, verdicts, counts and events as tables.
 
-use crate::cli::explain::Kind;
 use crate::cli::output::{self, text, when};
 use crate::http::{Counts, RouteEventsAnswer, StatsAnswer};
 use crate::routes::Reloaded;
@@ -209,7 +208,7 @@ pub fn events(answer: &RouteEventsAnswer) {
         &["ID", "WHEN", "NODE", "ROUTE", "KIND", "UPSTREAM", "STATUS", "WHAT"],
         answer.events.iter().map(|one| {
             vec![
-                Kind::Event.id(&one.id.to_string()),
+                one.explain.clone(),
                 when(one.at_ms),
                 one.node.clone(),
                 one.route.clone(),

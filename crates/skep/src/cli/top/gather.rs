@@ -61,7 +61,7 @@ impl Sources {
             None => Shared::default(),
         };
         if self.finds {
-            let others = others(&shared.balance, self.nodes[0].key.as_ref());
+            let others = others(&shared.balance, self.nodes[0].key.key.as_ref());
             answers.extend(join_all(others.iter().map(|(name, node)| named(name, node))).await);
         }
         let (nodes, owns): (Vec<Seen>, Vec<Option<Own>>) = answers.into_iter().unzip();

@@ -13,6 +13,7 @@ use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
+use skep_policy::explain::{Kind, would};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,10 +179,30 @@ fn address(text: &str) -> Option<Test> {
     }
 }
 
+/// A request, as it is logged.
+#[derive(Serialize, Deserialize, utoipa::ToSchema)]
+pub struct AccessView {
+    #[serde(flatten)]
+    pub entry: AccessEntry,
+    /// What `skep explain` takes.
+    #[schema(example = "request:r-6cab547cd74f-18")]
+    pub explain: String,
+    /// What would make its answer another one; empty if it was a good one.
+    pub would_change: String,
+}
+
+impl AccessView {
+    fn of(entry: AccessEntry) -> Self {
+        let explain = Kind::Request.id(&entry.request_id);
+        let would_change = would::request(entry.status, &entry.error).to_owned();
+        AccessView { entry, explain, would_change }
+    }
+}
+
 #[derive(Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AccessAnswer {
     /// The newest first.
-    pub entries: Vec<AccessEntry>,
+    pub entries: Vec<AccessView>,
     /// What to send as `before` for the next page; nothing if this is the last.
     pub next: Option<i64>,
     /// There may be more in what is older: the page is not full because `scanned_max` entries were
@@ -212,7 +233,7 @@ async fn list(
     let database = shared.stores.database();
     let page = store::access_page(database, &filter, wanted.before, limit, SCANNED_MAX).await?;
     Ok(Json(AccessAnswer {
-        entries: page.entries,
+        entries: page.entries.into_iter().map(AccessView::of).collect(),
         next: page.next,
         stopped_early: page.stopped_early,
         scanned_max: SCANNED_MAX,
@@ -234,7 +255,7 @@ pub struct Missed {
     params(Wanted),
     responses(
         (status = 200, description = "A stream of entries", content_type = "text/event-stream",
-         body = AccessEntry),
+         body = AccessView),
         (status = 400, description = "Something cannot be asked like this", body = ProblemBody),
         (status = 404, description = "This node keeps no access log", body = ProblemBody),
         (status = 503, description = "There are too many streams", body = ProblemBody)
@@ -267,7 +288,9 @@ async fn live(
 
 fn event(heard: &Heard) -> Option<Event> {
     match heard {
-        Heard::Entry(entry) => Event::default().event("entry").json_data(entry.as_ref()),
+        Heard::Entry(entry) => {
+            Event::default().event("entry").json_data(AccessView::of(entry.as_ref().clone()))
+        }
         Heard::Missed(missed) => {
             Event::default().event("missed").json_data(Missed { missed: *missed })
         }

@@ -1,6 +1,7 @@
 //! What happens now, as server-sent events.
 
 use super::NodeAnswer;
+use super::pools::{pool_view, scaling_view};
 use super::sessions::views::kind;
 use crate::access::now_ms;
 use crate::http::extract::Asker;
@@ -96,8 +97,11 @@ async fn overview(State(shared): State<Arc<Shared>>, asker: Asker) -> Result<Res
         let scaling = shared.work.scaling_since(seen);
         let seen = scaling.last().map_or(seen, |one| one.number);
         let pools = serde_json::json!({
-            "at_ms": now_ms(), "pools": shared.work.pools.stats(),
-            "alerts": shared.work.alerts.firing(), "scaling": scaling,
+            "at_ms": now_ms(),
+            "pools": shared.work.pools.stats().iter().map(|one| pool_view(&shared, one))
+                .collect::<Vec<_>>(),
+            "alerts": shared.work.alerts.firing(),
+            "scaling": scaling.iter().map(|one| scaling_view(&shared, one)).collect::<Vec<_>>(),
         });
         let pools = Event::default().event("pools").json_data(&pools).ok()?;
         let (polls, moved) = polls(&shared, moved);

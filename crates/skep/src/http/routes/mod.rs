@@ -2,6 +2,7 @@
 //! guard takes it from there.
 
 mod access;
+mod asked;
 mod audit;
 mod backup;
 mod cluster;
@@ -19,9 +20,10 @@ mod proxy;
 mod queues;
 mod session;
 mod sessions;
+mod settings;
 mod web;
 
-pub use access::{AccessAnswer, Missed};
+pub use access::{AccessAnswer, AccessView, Missed};
 pub use audit::AuditAnswer;
 pub use keys::{CreateBody, CreatedAnswer, KeysAnswer};
 pub use node::{NodeAnswer, StoreAnswer};
@@ -81,5 +83,6 @@ pub fn all() -> OpenApiRouter<Arc<Shared>> {
         .merge(proxy::routes())
         .merge(queues::routes())
         .merge(sessions::routes())
+        .merge(settings::routes())
         .merge(web::routes())
 }

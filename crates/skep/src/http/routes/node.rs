@@ -1,12 +1,13 @@
 //! Who this node is and how it is doing.
 
-use crate::access::timestamp;
+use crate::access::{now_ms, timestamp};
 use crate::node::{self, Shared};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use skep_policy::routes::alerts::ends_soon;
 use skep_store::Health;
 use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
@@ -202,6 +203,9 @@ pub struct NodeAnswer {
     pub listen: String,
     /// When the listener's certificate ends.
     pub certificate_expires_at: Option<String>,
+    /// Whether that is soon enough to look after it.
+    #[serde(default)]
+    pub certificate_ends_soon: bool,
     pub stores: Vec<StoreAnswer>,
 }
 
@@ -239,7 +243,7 @@ impl NodeAnswer {
             node::State::Ready => ("ready", None),
             node::State::Draining => ("draining", None),
         };
-        let certificate = shared.certificate.as_ref();
+        let ends = shared.certificate.as_ref().map(|one| one.expires_at_ms());
         NodeAnswer {
             name: shared.name.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -249,7 +253,8 @@ impl NodeAnswer {
             uptime_seconds: shared.uptime().as_secs_f64(),
             data: shared.stores.folder().display().to_string(),
             listen: shared.address.to_string(),
-            certificate_expires_at: certificate.map(|one| timestamp(one.expires_at_ms())),
+            certificate_expires_at: ends.map(timestamp),
+            certificate_ends_soon: ends.is_some_and(|ends| ends_soon(ends, now_ms()).is_some()),
             stores: stores.iter().map(StoreAnswer::from).collect(),
         }
     }

@@ -4,6 +4,7 @@ mod views;
 
 pub use views::{EndpointView, MoveView, ResultView};
 
+use super::asked::{given, label, named, note};
 use crate::access::Scope;
 use crate::fleet::Fleet;
 use crate::http::extract::{Asker, Body, Parameters};
@@ -149,7 +150,6 @@ async fn list(
     asker: Asker,
     Parameters(page): Parameters<EndpointsPage>,
 ) -> Result<Json<EndpointsAnswer>, Problem> {
-    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     if let Some(kind) = given(page.kind.clone())
         && !["http", "https", "tcp", "tls"].contains(&&*kind)
     {
@@ -166,14 +166,10 @@ async fn list(
             return Err(Problem::new(&problem::E_QUERY_INVALID, detail));
         }
     };
-    let label = given(page.label).map(|label| match label.split_once('=') {
-        Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-        None => (label, None),
-    });
     let filter = Filter {
         search: given(page.search),
         kind: given(page.kind),
-        label,
+        label: given(page.label).map(label),
         paused: page.paused,
         owner: given(page.owner),
         failing,
@@ -205,7 +201,7 @@ async fn create(
     Body(body): Body<serde_json::Value>,
 ) -> Result<(StatusCode, Json<EndpointView>), Problem> {
     let endpoint = polls(&shared)?.create(&body).await?;
-    note(&shared, &asker, "polls.create", &endpoint.spec.id).await;
+    note(&shared, &asker, "polls.create", (&endpoint.spec.id, "")).await;
     Ok((StatusCode::CREATED, Json(EndpointView::plain(&endpoint, true))))
 }
 
@@ -261,7 +257,7 @@ async fn import(
         return Err(Problem::new(&problem::E_IMPORT_INVALID, detail).flaws(wrong));
     };
     let text = format!("{} created, {} changed", done.created, done.changed);
-    note(&shared, &asker, "polls.import", &text).await;
+    note(&shared, &asker, "polls.import", (&text, "")).await;
     let (created, changed, unchanged) = (done.created, done.changed, done.unchanged);
     Ok(Json(ImportAnswer { created, changed, unchanged, wrong }))
 }
@@ -314,17 +310,11 @@ async fn replace(
     asker: Asker,
     Path(id): Path<String>,
     Parameters(expected): Parameters<Expected>,
-    Body(mut body): Body<serde_json::Value>,
+    Body(body): Body<serde_json::Value>,
 ) -> Result<Json<EndpointView>, Problem> {
-    if let Some(fields) = body.as_object_mut() {
-        let given = fields.entry("id").or_insert_with(|| id.clone().into());
-        if given.as_str() != Some(id.as_str()) {
-            let detail = format!("id: the path says {id:?} and the body {given}; give one");
-            return Err(Problem::field("id", detail));
-        }
-    }
+    let body = named(body, "id", &id)?;
     let endpoint = polls(&shared)?.replace(&body, expected.version).await?;
-    note(&shared, &asker, "polls.replace", &id).await;
+    note(&shared, &asker, "polls.replace", (&id, "")).await;
     Ok(Json(EndpointView::plain(&endpoint, true)))
 }
 
@@ -342,7 +332,7 @@ async fn delete(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     polls(&shared)?.delete(&id).await?;
-    note(&shared, &asker, "polls.delete", &id).await;
+    note(&shared, &asker, "polls.delete", (&id, "")).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -385,7 +375,7 @@ async fn set_paused(
     paused: bool,
 ) -> Result<Json<EndpointView>, Problem> {
     let endpoint = polls(shared)?.set_paused(id, paused).await?;
-    note(shared, asker, if paused { "polls.pause" } else { "polls.resume" }, id).await;
+    note(shared, asker, if paused { "polls.pause" } else { "polls.resume" }, (id, "")).await;
     Ok(Json(EndpointView::plain(&endpoint, true)))
 }
 
@@ -469,7 +459,7 @@ async fn moves(
     if moves.is_empty() && polls.show(&id).await?.is_none() {
         return Err(unknown(&id));
     }
-    Ok(Json(MovesAnswer { moves: moves.into_iter().map(MoveView::of).collect() }))
+    Ok(Json(MovesAnswer { moves: moves.into_iter().map(|one| MoveView::of(&id, one)).collect() }))
 }
 
 #[derive(Serialize, Deserialize, utoipa::ToSchema)]
@@ -498,9 +488,4 @@ async fn owners(State(shared): State<Arc<Shared>>) -> Result<Json<OwnersAnswer>,
         }
     }
     Ok(Json(answer))
-}
-
-async fn note(shared: &Shared, asker: &Asker, action: &'static str, id: &str) {
-    let who = (&asker.known(), &*asker.address.to_string());
-    shared.access.try_record(shared.stores.database(), who, action, (id, "")).await;
 }

@@ -1,5 +1,6 @@
 //! The worker pools and their dead letters.
 
+use super::asked::note;
 use crate::access::now_ms;
 use crate::http::extract::{Asker, Parameters};
 use crate::http::problem::{self, Problem, ProblemBody};
@@ -10,7 +11,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use base64::Engine;
 use serde::{Deserialize, Serialize};
-use skep_pools::{RetryError, Tier};
+use skep_policy::explain::{Kind, would};
+use skep_pools::{PoolStats, RetryError, Scaling, Stuck, Tier};
 use std::sync::Arc;
 use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
@@ -37,6 +39,22 @@ fn plain(value: &impl Serialize) -> Stats {
     serde_json::to_value(value).unwrap_or_default()
 }
 
+/// A pool, with what `skep explain` takes: each node has its own.
+pub fn pool_view(shared: &Shared, pool: &PoolStats) -> Stats {
+    let mut view = plain(pool);
+    view["explain"] = Kind::Pool.id_at(shared.name.as_str(), pool.name).into();
+    view
+}
+
+/// A scaling decision, with what `skep explain` takes and what would change it.
+pub fn scaling_view(shared: &Shared, one: &Scaling) -> Stats {
+    let mut view = plain(one);
+    let rule = one.reason.split(": ").next().unwrap_or_default();
+    view["explain"] = Kind::Scale.id_at(shared.name.as_str(), one.number).into();
+    view["would_change"] = would::pool(rule, one.pool).into();
+    view
+}
+
 #[derive(Serialize, Deserialize, utoipa::ToSchema)]
 pub struct PoolsAnswer {
     /// Critical, high, normal, low and shared.
@@ -50,7 +68,8 @@ pub struct PoolsAnswer {
     responses((status = 200, description = "Five pools", body = PoolsAnswer))
 )]
 async fn all(State(shared): State<Arc<Shared>>) -> Json<PoolsAnswer> {
-    Json(PoolsAnswer { pools: shared.work.pools.stats().iter().map(plain).collect() })
+    let pools = shared.work.pools.stats();
+    Json(PoolsAnswer { pools: pools.iter().map(|one| pool_view(&shared, one)).collect() })
 }
 
 #[derive(Serialize, Deserialize, utoipa::ToSchema)]
@@ -89,10 +108,11 @@ async fn one(
     let stats = shared.work.pools.stats();
     let pool = stats.iter().find(|pool| pool.name == name).ok_or_else(|| unknown_pool(&name))?;
     let scaling = shared.work.scaling_since(0);
+    let scaling = scaling.iter().filter(|one| one.pool == name);
     let alerts = shared.work.alerts.firing();
     Ok(Json(PoolAnswer {
-        pool: plain(pool),
-        scaling: scaling.iter().filter(|one| one.pool == name).map(plain).collect(),
+        pool: pool_view(&shared, pool),
+        scaling: scaling.map(|one| scaling_view(&shared, one)).collect(),
         alerts: alerts.iter().filter(|one| one.pool == name).map(plain).collect(),
     }))
 }
@@ -123,7 +143,13 @@ async fn stuck(
     }
     let stuck = shared.work.pools.stuck();
     let of_pool = stuck.iter().filter(|one| one.pool == name || one.tier.name() == name);
-    Ok(Json(StuckAnswer { stuck: of_pool.map(plain).collect() }))
+    let view = |one: &Stuck| {
+        let mut view = plain(one);
+        view["explain"] = Kind::Task.id_at(shared.name.as_str(), one.id).into();
+        view["would_change"] = would::TASK.into();
+        view
+    };
+    Ok(Json(StuckAnswer { stuck: of_pool.map(view).collect() }))
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -143,9 +169,10 @@ struct WorkHistoryAnswer {
     responses((status = 200, description = "A point a second", body = WorkHistoryAnswer))
 )]
 async fn history(State(shared): State<Arc<Shared>>) -> Json<WorkHistoryAnswer> {
+    let scaling = shared.work.scaling_since(0);
     Json(WorkHistoryAnswer {
         points: shared.work.points(),
-        scaling: shared.work.scaling_since(0).iter().map(plain).collect(),
+        scaling: scaling.iter().map(|one| scaling_view(&shared, one)).collect(),
         alerts: shared.work.alerts.firing(),
     })
 }
@@ -175,7 +202,7 @@ async fn scaling(
     Parameters(query): Parameters<After>,
 ) -> Json<ScalingAnswer> {
     let scaling = shared.work.scaling_since(query.after.unwrap_or(0));
-    Json(ScalingAnswer { scaling: scaling.iter().map(plain).collect() })
+    Json(ScalingAnswer { scaling: scaling.iter().map(|one| scaling_view(&shared, one)).collect() })
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -199,6 +226,11 @@ pub struct LetterView {
     /// Its id.
     #[schema(example = "4f1a0c9e55d2b37a")]
     pub id: String,
+    /// What `skep explain` takes.
+    #[schema(example = "dead:4f1a0c9e55d2b37a")]
+    pub explain: String,
+    /// What would change that it is given up.
+    pub would_change: String,
     /// The node it failed on.
     pub node: String,
     /// Its tier.
@@ -233,8 +265,11 @@ impl LetterView {
     fn of(shared: &Shared, letter: KeptLetter) -> Self {
         let id = read_id(&letter.id).unwrap_or(0);
         let retrying = letter.retrying_until_ms > now_ms();
+        let retryable = letter.payload.is_some() || shared.work.pools.has_letter(id);
         LetterView {
-            retryable: letter.payload.is_some() || shared.work.pools.has_letter(id),
+            explain: Kind::Dead.id(&letter.id),
+            would_change: would::dead(&letter.id, retryable),
+            retryable,
             state: if retrying { "retrying" } else { "dead" }.to_owned(),
             payload_bytes: letter.payload.as_ref().map(Vec::len),
             id: letter.id,
@@ -374,8 +409,7 @@ async fn retry(
             return Err(refused(&error));
         }
     };
-    let who = (&asker.known(), &*asker.address.to_string());
-    shared.access.try_record(database, who, "pools.retry", (&id, &found.kind)).await;
+    note(&shared, &asker, "pools.retry", (&id, &found.kind)).await;
     Ok((StatusCode::ACCEPTED, Json(RetryAnswer { task })))
 }
 
@@ -406,12 +440,10 @@ async fn discard(
     asker: Asker,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let database = shared.stores.database();
-    if !store::discard(database, &id).await? {
+    if !store::discard(shared.stores.database(), &id).await? {
         return Err(unknown_letter(&id));
     }
     shared.work.pools.discard(read_id(&id).unwrap_or(0));
-    let who = (&asker.known(), &*asker.address.to_string());
-    shared.access.try_record(database, who, "pools.discard", (&id, "")).await;
+    note(&shared, &asker, "pools.discard", (&id, "")).await;
     Ok(StatusCode::NO_CONTENT)
 }

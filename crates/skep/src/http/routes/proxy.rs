@@ -7,6 +7,7 @@ mod views;
 pub use stats::StatsAnswer;
 pub use views::{Counts, RouteAnswer, RouteEventView};
 
+use super::asked::{given, named, note};
 use super::polls::fleet;
 use crate::access::{Scope, now_ms};
 use crate::http::extract::{Asker, Body, Parameters};
@@ -18,6 +19,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use skep_policy::explain::{Kind, would};
 use skep_routes::store::EventFilter;
 use skep_routes::{Question, RouteView, Verdict};
 use std::sync::Arc;
@@ -49,11 +51,6 @@ fn ready(shared: &Shared) -> Result<(), Problem> {
 fn unknown(name: &str) -> Problem {
     let name: String = name.chars().take(100).collect();
     Problem::new(&problem::E_ROUTE_UNKNOWN, format!("there is no route {name:?}"))
-}
-
-async fn note(shared: &Shared, asker: &Asker, action: &'static str, about: (&str, &str)) {
-    let who = (&asker.known(), &*asker.address.to_string());
-    shared.access.try_record(shared.stores.database(), who, action, about).await;
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -130,9 +127,16 @@ pub struct TestAnswer {
     url: String,
     /// As it was asked for.
     method: String,
+    /// What `skep explain` takes, for a GET.
+    #[schema(example = "route:http://shop.example/cart")]
+    explain: String,
     /// What would become of it, and why.
     #[serde(flatten)]
     verdict: Verdict,
+    /// What would make it come out otherwise.
+    would_change: &'static str,
+    /// What would give it another route.
+    route_would_change: &'static str,
     /// Whether it would be sent again although an upstream that failed may have seen it.
     retries: Option<bool>,
 }
@@ -171,7 +175,23 @@ async fn test(
     let known = shared.routes.known();
     let retries = verdict.route.as_deref().and_then(|name| known.get(name));
     let retries = retries.map(|route| route.spec.repeats(&method));
-    Ok(Json(TestAnswer { url: body.url, method, verdict, retries }))
+    let rule = decisive(&verdict);
+    Ok(Json(TestAnswer {
+        explain: Kind::Route.id(&body.url),
+        url: body.url,
+        method,
+        would_change: would::route(rule),
+        route_would_change: would::route(verdict.route_reason.rule),
+        verdict,
+        retries,
+    }))
+}
+
+/// The rule that decided what becomes of a request.
+fn decisive(verdict: &Verdict) -> &'static str {
+    let upstream = verdict.upstream_reason.as_ref().map(|reason| reason.rule);
+    let workers = verdict.workers.as_ref().map(|_| "workers");
+    upstream.or(verdict.answered_here).or(workers).unwrap_or(verdict.route_reason.rule)
 }
 
 /// Read the routes of the file again, on this node
@@ -241,7 +261,6 @@ async fn events(
     Parameters(page): Parameters<EventsPage>,
 ) -> Result<Json<RouteEventsAnswer>, Problem> {
     ready(&shared)?;
-    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let kind = given(page.kind);
     if let Some(kind) = kind.as_deref().filter(|kind| !KINDS.contains(kind)) {
         let kind: String = kind.chars().take(40).collect();

@@ -201,6 +201,5 @@ impl<S: Send + Sync> FromRequestParts<S> for Producer {
 
 /// Writes down what somebody did to a queue or a group.
 async fn note(shared: &Shared, asker: &Asker, action: &'static str, target: &str, detail: &str) {
-    let who = (&asker.known(), &*asker.address.to_string());
-    shared.access.try_record(shared.stores.database(), who, action, (target, detail)).await;
+    super::asked::note(shared, asker, action, (target, detail)).await;
 }

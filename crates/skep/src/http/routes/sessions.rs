@@ -8,6 +8,7 @@ pub use views::{
     WorkersAnswer,
 };
 
+use super::asked::note;
 use super::polls::fleet;
 use crate::access::now_ms;
 use crate::http::extract::{Asker, Parameters};
@@ -19,6 +20,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
+use skep_policy::explain::{Kind, would};
 use skep_policy::sessions::{Candidate, PAGE_ROWS, Version, Want, WorkerRow, scan};
 use skep_sessions::{Refused, Sessions, TableError, parse_session_id};
 use std::sync::Arc;
@@ -216,9 +218,7 @@ async fn end(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     sessions(&shared)?.end(&id).await?;
-    let who = (&asker.known(), &*asker.address.to_string());
-    let database = shared.stores.database();
-    shared.access.try_record(database, who, "session.end", (&id, "")).await;
+    note(&shared, &asker, "session.end", (&id, "")).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -288,6 +288,7 @@ async fn explain(
         },
     };
     let labels = wished.label.unwrap_or_default();
+    let of = wish(&kind, &labels, wished.version.as_deref());
     let labels = labels.split(',').filter(|label| !label.is_empty()).map(str::to_owned).collect();
     let want = Want { labels, version };
     let workers = all_workers(sessions).await?;
@@ -299,8 +300,16 @@ async fn explain(
     });
     Ok(Json(serde_json::json!({
         "kind": kind, "want": want.to_string(), "chosen": chosen, "reason": decision.reason,
-        "text": decision.reason.to_string(),
+        "text": decision.reason.to_string(), "explain": Kind::Wish.id(of),
+        "would_change": would::session(decision.reason.rule),
     })))
+}
+
+/// A wish as ids name it: `KIND[,LABEL…][@VERSION]`.
+fn wish(kind: &str, labels: &str, version: Option<&str>) -> String {
+    let labels = labels.split(',').filter(|label| !label.is_empty());
+    let parts = std::iter::once(kind).chain(labels).collect::<Vec<_>>().join(",");
+    version.map_or(parts.clone(), |version| format!("{parts}@{version}"))
 }
 
 fn page_limit(limit: Option<usize>) -> Result<usize, Problem> {

@@ -1,5 +1,6 @@
 //! The nodes as one: how they are loaded, where requests go and why, and draining.
 
+use super::asked::note;
 use crate::cluster::NodeCluster;
 use crate::http::extract::{Asker, Body, Parameters};
 use crate::http::problem::{self, Problem, ProblemBody};
@@ -274,9 +275,7 @@ async fn drain(
     Body(order): Body<Drain>,
 ) -> Result<(StatusCode, Json<Draining>), Problem> {
     let draining = cluster(&shared)?.drain(&order.node, &headers).await?;
-    let who = (&asker.known(), &*asker.address.to_string());
-    let database = shared.stores.database();
-    shared.access.try_record(database, who, "cluster.drain", (&draining.node, "")).await;
+    note(&shared, &asker, "cluster.drain", (&draining.node, "")).await;
     Ok((StatusCode::ACCEPTED, Json(draining)))
 }
 

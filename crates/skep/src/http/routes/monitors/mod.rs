@@ -11,8 +11,8 @@ mod views;
 
 pub use overview::{live, newest};
 
+use super::asked::{given, label, named, note};
 use super::polls::fleet;
-use crate::http::extract::Asker;
 use crate::http::problem::{self, Flaw, Problem};
 use crate::node::Shared;
 use skep_monitors::store::{ChangeError as Refused, Page};
@@ -97,20 +97,8 @@ fn of_offline(flaw: &skep_monitors::offline::Flaw) -> Flaw {
     Flaw { line: None, field: flaw.path.clone(), detail: flaw.to_string() }
 }
 
-/// A body that names what the path names too must name the same.
-fn with_id(mut body: serde_json::Value, id: &str) -> Result<serde_json::Value, Problem> {
-    if let Some(fields) = body.as_object_mut() {
-        let given = fields.entry("id").or_insert_with(|| id.into());
-        let same = match given {
-            serde_json::Value::Number(number) => number.to_string() == id,
-            ref other => other.as_str() == Some(id),
-        };
-        if !same {
-            let detail = format!("id: the path says {id:?} and the body {given}; give one");
-            return Err(Problem::field("id", detail));
-        }
-    }
-    Ok(body)
+fn with_id(body: serde_json::Value, id: &str) -> Result<serde_json::Value, Problem> {
+    named(body, "id", id)
 }
 
 /// How many rows a page has.
@@ -134,19 +122,9 @@ fn page(
     Ok(Page { after: given(after), limit: page_size(limit)?, search: given(search) })
 }
 
-/// A parameter, if something stands there.
-fn given(text: Option<String>) -> Option<String> {
-    text.filter(|text| !text.is_empty())
-}
-
 /// A parameter that cannot have its value.
 fn wrong(field: &str, text: &str, right: &str) -> Problem {
     let shown = skep_monitors::model::cut(text, 60);
     let detail = format!("{field} cannot be {shown:?}, it must be {right}");
     Problem::new(&problem::E_QUERY_INVALID, detail).at(field)
-}
-
-async fn note(shared: &Shared, asker: &Asker, action: &'static str, (id, detail): (&str, &str)) {
-    let who = (&asker.known(), &*asker.address.to_string());
-    shared.access.try_record(shared.stores.database(), who, action, (id, detail)).await;
 }

@@ -1,7 +1,7 @@
 //! Monitors: those that measure.
 
 use super::views::{AssignmentView, ChangeView, MonitorView};
-use super::{given, handle, note, page_size, unknown, with_id, wrong};
+use super::{given, handle, label, note, page_size, unknown, with_id, wrong};
 use crate::access::{NewKey, Scope, Scopes};
 use crate::http::extract::{Asker, Body, Parameters, Segments};
 use crate::http::problem::{self, Problem, ProblemBody};
@@ -69,10 +69,7 @@ async fn list(
 ) -> Result<Json<MonitorsAnswer>, Problem> {
     let status = given(page.status).map(|text| status_of(&text)).transpose();
     let status = status.map_err(|text| wrong("status", &text, STATUSES))?;
-    let label = given(page.label).map(|label| match label.split_once('=') {
-        Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-        None => (label, None),
-    });
+    let label = given(page.label).map(label);
     let filter = MonitorFilter { account: given(page.account), status, label };
     let page = super::page(page.search, page.after, page.limit)?;
     let monitors = handle(&shared)?;

@@ -12,6 +12,7 @@ use skep_monitors::flips::flips;
 use skep_monitors::offline::{PlanDocument, Supposed, Totals, WhatIf, with_settings};
 use skep_monitors::store::{Page, ServerFilter};
 use skep_monitors::{Lens, Monitors, Noun, PlanError, PostedPlan, Server};
+use skep_policy::explain::Kind;
 use skep_policy::monitors::{Settings, explain};
 use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
@@ -223,6 +224,9 @@ fn refused(error: PlanError, applied: &[AppliedView]) -> Problem {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub struct ExplainAnswer {
+    /// What `skep explain` takes.
+    #[schema(example = "monitor:ntp-1/ams-3")]
+    pub explain: String,
     /// Ranks, state, cause, measurements, violations, reason and what would change it.
     #[serde(flatten)]
     #[schema(value_type = Object)]
@@ -273,6 +277,7 @@ async fn explain_one(
     let (subject, assignments) = (&look.subject, &look.assignments);
     let explained = explain(roster, subject, assignments, &plan, place).ok_or_else(apart)?;
     Ok(Json(ExplainAnswer {
+        explain: Kind::Monitor.id(format!("{server_id}/{monitor_id}")),
         explained: json!(explained),
         since: row.status_since_ms,
         violation: row.violation.map(|(kind, since)| json!({ "kind": kind, "since": since })),

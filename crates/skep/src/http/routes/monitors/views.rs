@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use skep_monitors::{Account, AssignmentRow, HistoryRow, Monitor, SampleRow, Server, Tally};
+use skep_policy::explain::Kind;
 use skep_policy::monitors::{GlobalStatus, Settings};
 use std::collections::BTreeMap;
 
@@ -132,6 +133,9 @@ pub struct TargetsView {
 #[derive(Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ServerView {
     pub id: String,
+    /// What `skep explain` takes, to say which monitors watch it.
+    #[schema(example = "server:ntp-1")]
+    pub explain: String,
     /// Whose it is.
     pub account: Option<String>,
     pub ip: String,
@@ -162,6 +166,7 @@ impl ServerView {
         };
         ServerView {
             id: server.id.clone(),
+            explain: Kind::Server.id(&server.id),
             account: server.account.clone(),
             ip: server.ip.to_string(),
             probe: ProbeView::of(&server.probe),
@@ -198,6 +203,9 @@ pub struct ViolationView {
 pub struct AssignmentView {
     pub server: String,
     pub monitor: String,
+    /// What `skep explain` takes.
+    #[schema(example = "monitor:ntp-1/ams-3")]
+    pub explain: String,
     /// Whose monitor it is.
     pub account: Option<String>,
     /// `candidate`, `testing`, `active` or `paused`.
@@ -253,6 +261,7 @@ impl AssignmentView {
         AssignmentView {
             server: server.to_owned(),
             monitor: monitor.to_owned(),
+            explain: Kind::Monitor.id(format!("{server}/{monitor}")),
             account: None,
             status: row.status.to_string(),
             since: row.status_since_ms,
@@ -296,6 +305,9 @@ impl SampleView {
 #[derive(Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ChangeView {
     pub id: i64,
+    /// What `skep explain` takes.
+    #[schema(example = "change:ntp-1/17")]
+    pub explain: String,
     pub at: i64,
     pub server: String,
     pub monitor: String,
@@ -310,6 +322,7 @@ impl ChangeView {
     pub fn of(row: &HistoryRow) -> Self {
         ChangeView {
             id: row.id,
+            explain: Kind::Change.id(format!("{}/{}", row.server, row.id)),
             at: row.at_ms,
             server: row.server.clone(),
             monitor: row.monitor.clone(),

@@ -1,6 +1,7 @@
 //! Endpoints, results and moves as the API shows them.
 
 use serde::{Deserialize, Serialize};
+use skep_policy::explain::{Kind, would};
 use skep_polls::store::{Move, ResultRow};
 use skep_polls::{Endpoint, Listed};
 
@@ -12,6 +13,9 @@ pub struct EndpointView {
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub spec: serde_json::Value,
+    /// What `skep explain` takes, to say why its node polls it.
+    #[schema(example = "poll:shop")]
+    pub explain: String,
     /// Grows with each change; send it back as `version` to change only what you have seen.
     pub version: i64,
     /// In milliseconds since 1970.
@@ -79,6 +83,7 @@ impl EndpointView {
         };
         EndpointView {
             spec: serde_json::json!(spec),
+            explain: Kind::Poll.id(&endpoint.spec.id),
             version: endpoint.version,
             created_at_ms: endpoint.created_at_ms,
             updated_at_ms: endpoint.updated_at_ms,
@@ -145,19 +150,29 @@ pub struct MoveView {
     pub from: Option<String>,
     /// The grant.
     pub token: String,
+    /// What `skep explain` takes.
+    #[schema(example = "poll:shop@3.7")]
+    pub explain: String,
     /// Why.
     #[schema(value_type = Object)]
     pub reason: serde_json::Value,
+    /// What would give it another owner.
+    pub would_change: String,
 }
 
 impl MoveView {
-    pub(super) fn of(one: Move) -> Self {
+    pub(super) fn of(endpoint: &str, one: Move) -> Self {
+        let token = format!("{}.{}", one.epoch, one.counter);
+        let reason: serde_json::Value =
+            serde_json::from_str(&one.reason).unwrap_or(one.reason.into());
         MoveView {
             at_ms: one.at_ms,
             node: one.node,
             from: one.from,
-            token: format!("{}.{}", one.epoch, one.counter),
-            reason: serde_json::from_str(&one.reason).unwrap_or(one.reason.into()),
+            explain: Kind::Poll.id(format!("{endpoint}@{token}")),
+            token,
+            would_change: would::poll(reason["rule"].as_str().unwrap_or_default()).to_owned(),
+            reason,
         }
     }
 }

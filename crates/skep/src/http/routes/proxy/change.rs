@@ -1,7 +1,7 @@
 //! Changes of routes. Those of a file are changed there.
 
 use super::views::{self, RouteAnswer};
-use super::{answer, note, ready, unknown};
+use super::{answer, named, note, ready, unknown};
 use crate::access::now_ms;
 use crate::http::extract::{Asker, Body, Parameters};
 use crate::http::problem::{self, Problem, ProblemBody};
@@ -190,16 +190,10 @@ pub async fn replace(
     Path(name): Path<String>,
     Parameters(query): Parameters<Expected>,
     headers: HeaderMap,
-    Body(mut body): Body<Value>,
+    Body(body): Body<Value>,
 ) -> Result<Response, Problem> {
     ready(&shared)?;
-    if let Some(fields) = body.as_object_mut() {
-        let given = fields.entry("name").or_insert_with(|| name.clone().into());
-        if given.as_str() != Some(name.as_str()) {
-            let detail = format!("name: the path says {name:?} and the body {given}; give one");
-            return Err(Problem::field("name", detail));
-        }
-    }
+    let body = named(body, "name", &name)?;
     let expected = expected(&headers, &query)?;
     let spec = read(&shared, &body)?;
     put(&shared, &asker, &spec, (expected, false)).await

@@ -3,6 +3,7 @@
 use crate::http::problem::Flaw;
 use crate::routes::{KnownRoute, NodeRoutes, Source};
 use serde::{Deserialize, Serialize};
+use skep_policy::explain::{Kind, would};
 use skep_policy::routes::rollup::{Histogram, Minute};
 use skep_routes::store::{Event, MinuteRow};
 use skep_routes::{RouteView, spec};
@@ -120,6 +121,9 @@ pub(super) fn read_minute(row: &MinuteRow) -> Minute {
 pub struct RouteEventView {
     /// Later ones have higher ids.
     pub id: i64,
+    /// What `skep explain` takes.
+    #[schema(example = "event:17")]
+    pub explain: String,
     /// In milliseconds since 1970.
     pub at_ms: i64,
     /// Who saw it.
@@ -134,12 +138,25 @@ pub struct RouteEventView {
     pub status: Option<u16>,
     /// What happened, and why.
     pub detail: String,
+    /// What would change it; empty if nothing has to.
+    pub would_change: String,
 }
 
 impl From<Event> for RouteEventView {
     fn from(event: Event) -> Self {
         let Event { id, at_ms, node, route, kind, upstream, status, detail } = event;
-        RouteEventView { id, at_ms, node, route, kind, upstream, status, detail }
+        RouteEventView {
+            id,
+            explain: Kind::Event.id(id),
+            at_ms,
+            node,
+            route,
+            would_change: would::event(&kind).to_owned(),
+            kind,
+            upstream,
+            status,
+            detail,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use skep_policy::explain::{Kind, would};
 use skep_queues::Queues;
 use skep_queues::browse::only_record;
 use skep_queues::store::{DeadFilter, DeadLetter};
@@ -105,6 +106,11 @@ struct DeadMessage {
     /// Of the dead letter; later ones have greater numbers.
     #[schema(example = "17")]
     id: String,
+    /// What `skep explain` takes.
+    #[schema(example = "letter:17")]
+    explain: String,
+    /// What would change that it is set aside.
+    would_change: String,
     /// Of the message.
     message_id: String,
     transaction_id: String,
@@ -126,7 +132,10 @@ struct DeadMessage {
 
 fn put_letter(json: &mut Written, queues: &Queues, letter: &DeadLetter) -> Result<(), Problem> {
     let record = only_record(&letter.record)?;
-    json.raw("{\"id\":").text(&letter.id.to_string());
+    let id = letter.id.to_string();
+    json.raw("{\"id\":").text(&id);
+    json.raw(",\"explain\":").text(&Kind::Letter.id(&id));
+    json.raw(",\"wouldChange\":").text(&would::letter(&id, &letter.queue));
     json.raw(",\"messageId\":").uuid(record.id);
     json.raw(",\"transactionId\":").text(&record.transaction);
     json.raw(",\"traceId\":").optional(record.trace.as_deref());

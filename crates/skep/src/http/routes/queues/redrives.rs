@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use skep_policy::Time;
+use skep_policy::explain::{Kind, would};
 use skep_queues::store::{
     DeadFilter, MakeRedrive, QueueStore, Redrive, RedriveFilter, RedriveState,
 };
@@ -70,6 +71,11 @@ struct RedriveRequest {
 #[serde(rename_all = "camelCase")]
 pub struct RedriveAnswer {
     id: String,
+    /// What `skep explain` takes.
+    #[schema(example = "redrive:3")]
+    explain: String,
+    /// What would change it.
+    would_change: String,
     queue: String,
     filter: FilterView,
     /// Where they go; nothing is back to `queue`.
@@ -111,8 +117,11 @@ impl RedriveAnswer {
     fn of(redrive: &Redrive, total: Option<u64>) -> Self {
         let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
         let filter = &redrive.filter;
+        let id = redrive.id.to_string();
         RedriveAnswer {
-            id: redrive.id.to_string(),
+            explain: Kind::Redrive.id(&id),
+            would_change: would::redrive(redrive.state.text(), &id, &redrive.queue_name),
+            id,
             queue: redrive.queue_name.to_string(),
             filter: FilterView {
                 consumer_group: text(&filter.group),

@@ -2,6 +2,7 @@
 
 use crate::access::timestamp;
 use serde::{Deserialize, Serialize};
+use skep_policy::explain::{Kind, would};
 use skep_policy::sessions::{KindRow, SessionRow, Standing, WorkerRow};
 use skep_sessions::{Load, session_id};
 use std::collections::BTreeMap;
@@ -12,6 +13,11 @@ pub struct WorkerView {
     /// As in `w7`.
     pub worker: String,
     pub name: String,
+    /// What `skep explain` takes, to say why it gets sessions or none.
+    #[schema(example = "worker:browser-1")]
+    pub explain: String,
+    /// What would change that.
+    pub would_change: String,
     pub kind: String,
     /// Host and port; the path may be a secret.
     pub address: String,
@@ -51,6 +57,8 @@ pub fn worker(row: &WorkerRow, load: Load) -> WorkerView {
     WorkerView {
         worker: format!("w{}", row.number),
         name: row.name.to_string(),
+        explain: Kind::Worker.id(&row.name),
+        would_change: would::worker(row.standing.name()).to_owned(),
         kind: row.kind.clone(),
         address: address.to_owned(),
         standing: row.standing.name().to_owned(),
@@ -89,6 +97,9 @@ pub struct WorkersAnswer {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SessionView {
     pub id: String,
+    /// What `skep explain` takes, to say why it has its worker.
+    #[schema(example = "session:s-1f2e3d-42")]
+    pub explain: String,
     pub kind: String,
     /// `open`, `waiting` or `ending`.
     pub state: String,
@@ -110,8 +121,10 @@ pub fn session(row: &SessionRow, now_ms: i64) -> SessionView {
         (None, Some(_)) => "open",
         (None, None) => "waiting",
     };
+    let id = session_id(row.gateway, row.ticket);
     SessionView {
-        id: session_id(row.gateway, row.ticket),
+        explain: Kind::Session.id(&id),
+        id,
         kind: row.kind.clone(),
         state: state.to_owned(),
         worker: row.worker.as_ref().map(|(_, name)| name.to_string()),
@@ -154,7 +167,8 @@ pub fn kind(row: &KindRow) -> serde_json::Value {
         .map(|standing| (standing.name(), row.standings.of(standing)))
         .collect();
     serde_json::json!({
-        "kind": row.kind, "policy": row.rules.policy.name(), "workers": workers,
+        "kind": row.kind, "explain": Kind::Wish.id(&row.kind),
+        "policy": row.rules.policy.name(), "workers": workers,
         "live": row.standings.live(), "slots": row.slots, "active": row.active, "free": row.free,
         "waiting": row.waiting, "waiting_max": row.rules.waiting_max,
         "lifetime_max": row.rules.lifetime_max, "out": row.out, "out_max": row.out_max,

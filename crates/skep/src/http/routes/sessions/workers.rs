@@ -1,7 +1,7 @@
 //! What workers say of themselves, and what operators say to them.
 
 use super::views::{self, WorkerView, WorkersAnswer};
-use super::{page_limit, query_problem, sessions};
+use super::{note, page_limit, query_problem, sessions};
 use crate::http::extract::{Asker, Body, Parameters};
 use crate::http::problem::{self, Problem, ProblemBody};
 use crate::node::{Shared, State as NodeState};
@@ -363,7 +363,7 @@ async fn drain(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     sessions(&shared)?.set_drained(&name, true).await?;
-    note(&shared, &asker, "worker.drain", &name).await;
+    note(&shared, &asker, "worker.drain", (&name, "")).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -381,7 +381,7 @@ async fn undrain(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     sessions(&shared)?.set_drained(&name, false).await?;
-    note(&shared, &asker, "worker.undrain", &name).await;
+    note(&shared, &asker, "worker.undrain", (&name, "")).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -399,11 +399,6 @@ async fn remove(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     sessions(&shared)?.remove(&name, false).await?;
-    note(&shared, &asker, "worker.remove", &name).await;
+    note(&shared, &asker, "worker.remove", (&name, "")).await;
     Ok(StatusCode::NO_CONTENT)
-}
-
-async fn note(shared: &Shared, asker: &Asker, action: &'static str, name: &str) {
-    let who = (&asker.known(), &*asker.address.to_string());
-    shared.access.try_record(shared.stores.database(), who, action, (name, "")).await;
 }

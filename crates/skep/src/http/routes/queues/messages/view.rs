@@ -2,6 +2,7 @@
 
 use crate::http::problem::Problem;
 use crate::http::routes::queues::write::{Json, timestamp};
+use skep_policy::explain::{Kind, would};
 use skep_queues::Queues;
 use skep_queues::browse::{Status, only_record};
 use skep_queues::store::MessageRow;
@@ -12,6 +13,11 @@ use skep_queues::store::MessageRow;
 #[expect(dead_code, reason = "it describes what is written")]
 pub struct MessageView {
     id: String,
+    /// What `skep explain` takes.
+    #[schema(example = "message:0190a2b4-0000-7000-8000-000000000001/order-17")]
+    explain: String,
+    /// What would change its status.
+    would_change: String,
     transaction_id: String,
     trace_id: Option<String>,
     queue: String,
@@ -50,14 +56,18 @@ pub fn put_message(
 ) -> Result<(), Problem> {
     let record = only_record(&message.record)?;
     let payload = queues.reveal(&message.queue, &record)?;
+    let (partition, status) = (message.partition_id.uuid(), Status::of(&message.standing, group));
     json.raw("\"id\":").uuid(record.id);
+    let of = format!("{partition}/{}", record.transaction);
+    json.raw(",\"explain\":").text(&Kind::Message.id(of));
+    json.raw(",\"wouldChange\":").text(would::message(status.word()));
     json.raw(",\"transactionId\":").text(&record.transaction);
     json.raw(",\"traceId\":").optional(record.trace.as_deref());
     json.raw(",\"queue\":").text(&message.queue);
     json.raw(",\"partition\":").text(&message.partition);
-    json.raw(",\"partitionId\":").uuid(message.partition_id.uuid());
+    json.raw(",\"partitionId\":").uuid(partition);
     json.raw(",\"priority\":").number(usize::from(record.wishes.priority));
-    json.raw(",\"status\":").text(Status::of(&message.standing, group).word());
+    json.raw(",\"status\":").text(status.word());
     json.raw(",\"payload\":").raw(&payload).raw(",\"data\":").raw(&payload);
     json.raw(",\"producerSub\":").optional(record.producer.as_deref());
     json.raw(",\"createdAt\":").text(&timestamp(message.at));
