@@ -221,7 +221,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
 }
 
 /// The head of the next request; nothing if the connection has ended.
-async fn read_head(stream: &TcpStream, kept: &mut Vec<u8>) -> Option<String> {
+pub(crate) async fn read_head(stream: &TcpStream, kept: &mut Vec<u8>) -> Option<String> {
     loop {
         if let Some(end) = kept.windows(4).position(|four| four == b"\r\n\r\n") {
             let head: Vec<u8> = kept.drain(..end + 4).collect();
@@ -234,7 +234,7 @@ async fn read_head(stream: &TcpStream, kept: &mut Vec<u8>) -> Option<String> {
 }
 
 /// Waits until the other side closes the connection.
-async fn is_closed(stream: &TcpStream, kept: &mut Vec<u8>) -> bool {
+pub(crate) async fn is_closed(stream: &TcpStream, kept: &mut Vec<u8>) -> bool {
     while kept.len() <= HEAD_MAX {
         if !read_some(stream, kept).await {
             return true;
@@ -261,7 +261,7 @@ async fn read_some(stream: &TcpStream, kept: &mut Vec<u8>) -> bool {
     }
 }
 
-async fn write_all(stream: &TcpStream, mut data: &[u8]) -> Option<()> {
+pub(crate) async fn write_all(stream: &TcpStream, mut data: &[u8]) -> Option<()> {
     while !data.is_empty() {
         stream.writable().await.ok()?;
         match stream.try_write(data) {

@@ -48,6 +48,7 @@ pub fn pace(seed: u64) -> Pace {
         servers: 6,
         monitors: 10,
         tasks: 40,
+        requests: 30,
         settle: Duration::from_secs(90),
     }
 }
@@ -74,6 +75,7 @@ pub struct Progress {
     pub polls: u64,
     pub samples: u64,
     pub tasks: u64,
+    pub requests: u64,
     /// What the nodes that run need together.
     pub memory_bytes: u64,
     pub files: u64,

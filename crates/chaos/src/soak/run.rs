@@ -6,7 +6,9 @@ use crate::common::{check_programs, lock, panic_text};
 use crate::world::faults::{Concern, Fault, Kind, Plan, strike};
 use crate::world::nodes::Nodes;
 use crate::world::tally::read;
-use crate::world::{Pace, Place, Verdict, grouped, monitors, polls, queues, sessions, tasks};
+use crate::world::{
+    Pace, Place, Verdict, grouped, monitors, polls, queues, routes, sessions, tasks,
+};
 use skep_testkit::{Folder, pause};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +105,8 @@ fn start_actors(
     actors.spawn_on(monitors::run(place, pace, stop), at);
     let (place, pace, stop) = of();
     actors.spawn_on(tasks::run(place, pace, stop), at);
+    let (place, pace, stop) = of();
+    actors.spawn_on(routes::run(place, pace, stop), at);
     actors
 }
 
@@ -148,7 +152,11 @@ fn ends_of(text: &str) -> String {
 
 /// Where a fault's concern is among those that are busy.
 fn place_of(fault: &Fault) -> usize {
-    usize::from(fault.kind.concern() == Concern::Server)
+    match fault.kind.concern() {
+        Concern::Node => 0,
+        Concern::Server => 1,
+        Concern::Upstream => 2,
+    }
 }
 
 struct Watch<'a> {
@@ -176,8 +184,8 @@ impl<'a> Watch<'a> {
         };
         let kinds: Vec<Kind> = options.kinds.iter().copied().filter(possible).collect();
         let mut plan = Plan::new(pace.seed, &kinds);
-        // One for nodes, one for servers.
-        let busy = [AtomicBool::new(false), AtomicBool::new(false)];
+        // One for nodes, one for servers, one for what routes lead to.
+        let busy = [const { AtomicBool::new(false) }; 3];
         let (mut next, mut due) = (None, *every);
         let stage = self.stage;
         std::thread::scope(|scope| {
@@ -226,6 +234,7 @@ impl<'a> Watch<'a> {
                 polls: read(&tally.polls),
                 samples: read(&tally.samples),
                 tasks: read(&tally.tasks),
+                requests: read(&tally.requests),
                 memory_bytes,
                 files,
                 threads,

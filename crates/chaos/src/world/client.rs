@@ -42,25 +42,66 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// An answer as it came.
+struct Raw {
+    status: u16,
+    body: Bytes,
+}
+
 pub(super) struct Client {
     inner: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,
 }
 
 impl Client {
     pub fn new() -> Self {
+        Client::keeping(usize::MAX)
+    }
+
+    /// One that makes a connection for each request: none was ever closed before it is used.
+    pub fn fresh() -> Self {
+        Client::keeping(0)
+    }
+
+    fn keeping(connections: usize) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let builder = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+        let mut builder = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+        builder.pool_max_idle_per_host(connections);
         Client { inner: builder.build(connector) }
     }
 
     pub async fn send(
         &self,
-        (method, url): (&str, &str),
+        address: (&str, &str),
         key: Option<&str>,
         body: Option<&Value>,
         limit: Duration,
     ) -> Result<Answer, Trouble> {
+        let Raw { status, body } = self.exchange(address, key, body, limit).await?;
+        Ok(Answer { status, body: serde_json::from_slice(&body).unwrap_or(Value::Null) })
+    }
+
+    /// The text of a page.
+    pub async fn text(
+        &self,
+        url: &str,
+        key: Option<&str>,
+        limit: Duration,
+    ) -> Result<String, Trouble> {
+        let Raw { status, body } = self.exchange(("GET", url), key, None, limit).await?;
+        match status {
+            200 => Ok(String::from_utf8_lossy(&body).into_owned()),
+            _ => Err(Trouble(format!("GET {url} was answered {status}"))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        (method, url): (&str, &str),
+        key: Option<&str>,
+        body: Option<&Value>,
+        limit: Duration,
+    ) -> Result<Raw, Trouble> {
         let trouble = |why: String| Trouble(format!("{method} {url}: {why}"));
         let bad = |error: &dyn fmt::Display| trouble(error.to_string());
         let method = Method::from_bytes(method.as_bytes()).map_err(|error| bad(&error))?;
@@ -80,8 +121,7 @@ impl Client {
             let response = self.inner.request(request).await.map_err(|error| bad(&error))?;
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.map_err(|error| bad(&error))?;
-            let body = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
-            Ok(Answer { status, body })
+            Ok(Raw { status, body: body.to_bytes() })
         };
         match tokio::time::timeout(limit, exchange).await {
             Ok(outcome) => outcome,

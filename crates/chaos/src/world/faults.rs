@@ -1,6 +1,8 @@
 //! What is done to nodes and servers, in an order that follows from a seed.
 
 use super::nodes::{GATEWAY_TTL, NODES, Nodes, Wire};
+use super::upstreams::{self, Manner};
+use super::weather::{Leave, Who};
 use rustix::process::Signal;
 use skep_policy::{Chance, SeededChance};
 use skep_testkit::pause;
@@ -36,6 +38,12 @@ pub enum Kind {
     PostgresDisconnect,
     /// PostgreSQL is killed and starts again.
     PostgresRestart,
+    /// A server that a route leads to ends and comes back.
+    UpstreamEnd,
+    /// A server that a route leads to answers late or not at all.
+    UpstreamSlow,
+    /// All servers of a route end and come back.
+    UpstreamsAway,
 }
 
 /// What only one fault at a time may have: so two nodes of three are always left, and one of the
@@ -46,11 +54,13 @@ pub enum Concern {
     Node,
     /// A server that all nodes use.
     Server,
+    /// What routes lead to.
+    Upstream,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Kill,
         Kind::Pause,
         Kind::Drain,
@@ -64,6 +74,9 @@ impl Kind {
         Kind::RedisPause,
         Kind::PostgresDisconnect,
         Kind::PostgresRestart,
+        Kind::UpstreamEnd,
+        Kind::UpstreamSlow,
+        Kind::UpstreamsAway,
     ];
 
     /// What people call it.
@@ -82,6 +95,9 @@ impl Kind {
             Kind::RedisPause => "redis-pause",
             Kind::PostgresDisconnect => "postgres-disconnect",
             Kind::PostgresRestart => "postgres-restart",
+            Kind::UpstreamEnd => "upstream-end",
+            Kind::UpstreamSlow => "upstream-slow",
+            Kind::UpstreamsAway => "upstreams-away",
         }
     }
 
@@ -98,6 +114,7 @@ impl Kind {
             | Kind::RedisPause
             | Kind::PostgresDisconnect
             | Kind::PostgresRestart => Concern::Server,
+            Kind::UpstreamEnd | Kind::UpstreamSlow | Kind::UpstreamsAway => Concern::Upstream,
             _ => Concern::Node,
         }
     }
@@ -132,6 +149,8 @@ pub struct Fault {
     pub kind: Kind,
     /// Which node, where it is about one.
     pub node: usize,
+    /// Which server of a route, where it is about one.
+    pub upstream: usize,
     /// How long it lasts, without what starting again takes.
     pub span: Duration,
     pub way: Way,
@@ -153,6 +172,17 @@ impl fmt::Display for Fault {
             }
             Kind::RedisRestart | Kind::PostgresRestart => write!(f, ", back after {span:.1?}"),
             Kind::RedisPause => write!(f, " for {span:.1?}"),
+            Kind::UpstreamEnd => {
+                write!(f, " {}, back after {span:.1?}", upstreams::name(self.upstream))
+            }
+            Kind::UpstreamSlow => {
+                let how = if self.way == Way::Ends { "late" } else { "silent" };
+                write!(f, " {}, {how} for {span:.1?}", upstreams::name(self.upstream))
+            }
+            Kind::UpstreamsAway => {
+                let route = upstreams::ROUTES[upstreams::route_of(self.upstream)];
+                write!(f, " {route}, back after {span:.1?}")
+            }
             Kind::Roll | Kind::RedisFlush | Kind::PostgresDisconnect => Ok(()),
         }
     }
@@ -201,12 +231,15 @@ impl Plan {
             _ => between(0.2, 0.5 * ttl),
         };
         let way = if self.chance.up_to(1) == 1 { Way::Ends } else { Way::Silence };
-        Some(Fault { kind, node, span, way, spared: sparing })
+        let upstream = self.chance.up_to(upstreams::COUNT as u64 - 1) as usize;
+        Some(Fault { kind, node, upstream, span, way, spared: sparing })
     }
 }
 
 /// How late everything is on a slow wire.
 const LATE: Duration = Duration::from_millis(40);
+/// How late a server is that answers late.
+const UPSTREAM_LATE: Duration = Duration::from_millis(800);
 /// Between two nodes of a rolling restart.
 const ROLL_REST: Duration = Duration::from_millis(500);
 
@@ -223,9 +256,11 @@ pub fn strike(nodes: &Nodes, fault: &Fault) -> Result<(), String> {
     match kind {
         Kind::Kill => {
             place.set_down(node, true);
+            place.weather.leaves(Who::Node(node), Leave::Killed);
             nodes.kill(node);
             pause(span);
             nodes.revive(node);
+            place.weather.returns(Who::Node(node));
             place.set_down(node, false);
         }
         Kind::Drain => renew(nodes, node, span)?,
@@ -237,11 +272,13 @@ pub fn strike(nodes: &Nodes, fault: &Fault) -> Result<(), String> {
         }
         Kind::Pause => {
             place.set_down(node, true);
+            place.weather.leaves(Who::Node(node), Leave::Paused);
             let _cut_off = CutOff::begin(nodes, span);
             nodes.signal(node, Signal::STOP);
             pause(span);
             place.weather.resumes();
             nodes.signal(node, Signal::CONT);
+            place.weather.returns(Who::Node(node));
             place.set_down(node, false);
         }
         Kind::CutDatabase => {
@@ -276,8 +313,41 @@ pub fn strike(nodes: &Nodes, fault: &Fault) -> Result<(), String> {
             let _cut_off = CutOff::begin(nodes, span);
             servers.pause_redis(span);
         }
-        Kind::PostgresDisconnect => servers.disconnect_postgres(),
-        Kind::PostgresRestart => servers.restart_postgres(span),
+        Kind::PostgresDisconnect => {
+            place.weather.leaves(Who::Database, Leave::Stopped);
+            servers.disconnect_postgres();
+            place.weather.returns(Who::Database);
+        }
+        Kind::PostgresRestart => {
+            place.weather.leaves(Who::Database, Leave::Killed);
+            servers.restart_postgres(span);
+            place.weather.returns(Who::Database);
+        }
+        Kind::UpstreamEnd => {
+            let one = || std::iter::once(fault.upstream);
+            place.upstreams.set(one(), Manner::Gone)?;
+            pause(span);
+            place.upstreams.set(one(), Manner::Well)?;
+        }
+        Kind::UpstreamSlow => {
+            let one = || std::iter::once(fault.upstream);
+            let manner = match fault.way {
+                Way::Ends => Manner::Slow(UPSTREAM_LATE),
+                Way::Silence => Manner::Silent,
+            };
+            place.upstreams.set(one(), manner)?;
+            pause(span);
+            place.upstreams.set(one(), Manner::Well)?;
+        }
+        Kind::UpstreamsAway => {
+            let route = upstreams::route_of(fault.upstream);
+            let all = || upstreams::of_route(route);
+            place.weather.leaves(Who::Route(route), Leave::Killed);
+            place.upstreams.set(all(), Manner::Gone)?;
+            pause(span);
+            place.upstreams.set(all(), Manner::Well)?;
+            place.weather.returns(Who::Route(route));
+        }
     }
     Ok(())
 }
@@ -285,9 +355,11 @@ pub fn strike(nodes: &Nodes, fault: &Fault) -> Result<(), String> {
 /// A node drains, ends and comes back.
 fn renew(nodes: &Nodes, node: usize, span: Duration) -> Result<(), String> {
     nodes.place.set_down(node, true);
+    nodes.place.weather.leaves(Who::Node(node), Leave::Stopped);
     let drained = nodes.drain(node);
     pause(span);
     nodes.revive(node);
+    nodes.place.weather.returns(Who::Node(node));
     nodes.place.set_down(node, false);
     drained.map_err(|why| format!("{}: {why}", nodes.name(node)))
 }
@@ -339,7 +411,7 @@ mod tests {
             let kinds: HashSet<Kind> = round.iter().map(|fault| fault.kind).collect();
             assert_eq!(kinds.len(), Kind::ALL.len());
         }
-        assert_ne!(faults(1, 13, None), faults(2, 13, None));
+        assert_ne!(faults(1, 16, None), faults(2, 16, None));
         assert_eq!(Plan::new(1, &[]).next(None), None);
     }
 

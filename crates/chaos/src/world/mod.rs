@@ -1,10 +1,10 @@
 //! A fleet's whole life in one process: actors that use every capability through its public API,
 //! and a checker for each.
 //!
-//! An actor is a producer with its consumers, a worker with its clients, an endpoint, a monitor
-//! with what it measures, or somebody who has work for the pools. It knows where the nodes are and
-//! nothing else of them, so the same actors live with nodes in one process (`skep demo`) and with
-//! real ones under faults (`skep soak`). Each writes down what it did and what it was told, and at
+//! An actor is a producer with its consumers, a worker with its clients, a server behind a route,
+//! an endpoint, a monitor with what it measures, or somebody who has work for the pools. It knows
+//! where the nodes are and nothing else of them, so the same actors live with nodes in one process
+//! (`skep demo`) and with real ones under faults (`skep soak`). Each writes down what it did and what it was told, and at
 //! the end says whether the two fit.
 
 pub mod client;
@@ -13,13 +13,16 @@ pub mod monitors;
 pub mod nodes;
 pub mod polls;
 pub mod queues;
+pub mod routes;
 pub mod sessions;
 pub mod tally;
 pub mod tasks;
+pub mod upstreams;
 pub mod weather;
 
 pub use client::{Answer, Trouble};
 pub use tally::Tally;
+pub use upstreams::Upstreams;
 pub use weather::Weather;
 
 use client::Client;
@@ -42,7 +45,10 @@ pub struct Place {
     pub weather: Weather,
     /// What the actors have done so far.
     pub tally: Tally,
+    /// Where routes lead to.
+    pub upstreams: Upstreams,
     client: Client,
+    fresh: Client,
     turn: AtomicUsize,
 }
 
@@ -57,7 +63,9 @@ impl Place {
             key,
             weather: Weather::default(),
             tally: Tally::default(),
+            upstreams: Upstreams::default(),
             client: Client::new(),
+            fresh: Client::fresh(),
             turn: AtomicUsize::new(0),
         }
     }
@@ -102,6 +110,29 @@ impl Place {
         let base = self.api.get(node).map_or("", String::as_str);
         let key = self.key.as_deref();
         self.client.send((method, &format!("{base}{path}")), key, body, limit).await
+    }
+
+    /// What a node says about itself, as text.
+    ///
+    /// # Errors
+    /// If it does not say it within `limit`.
+    pub async fn text(&self, node: usize, path: &str, limit: Duration) -> Result<String, Trouble> {
+        let base = self.api.get(node).map_or("", String::as_str);
+        self.client.text(&format!("{base}{path}"), self.key.as_deref(), limit).await
+    }
+
+    /// Asks for a path at a node's gateway, as any client would. Any status is an answer.
+    ///
+    /// # Errors
+    /// If no answer came within `limit`.
+    pub async fn through_gateway(
+        &self,
+        node: usize,
+        path: &str,
+        limit: Duration,
+    ) -> Result<Answer, Trouble> {
+        let gateway = self.gateways.get(node).map_or("", String::as_str);
+        self.fresh.send(("GET", &format!("http://{gateway}{path}")), None, None, limit).await
     }
 
     /// Sends a request again and again, to one node after another, until one answers below 500 and
@@ -163,6 +194,8 @@ pub struct Pace {
     pub monitors: u32,
     /// Background tasks in a second, over all tiers.
     pub tasks: u32,
+    /// Requests over routes in a second.
+    pub requests: u32,
     /// How long an actor may take to settle what is open after it was stopped.
     pub settle: Duration,
 }
@@ -181,6 +214,7 @@ impl Pace {
             servers: 9,
             monitors: 12,
             tasks: 30,
+            requests: 12,
             settle: Duration::from_secs(30),
         }
     }

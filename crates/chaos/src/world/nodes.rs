@@ -5,6 +5,8 @@ mod stores;
 
 pub use stores::Given;
 
+use super::upstreams::{self, Manner};
+use super::weather::{Account, Who};
 use super::{Place, monitors, polls, sessions, tasks};
 use crate::common::lock;
 use rustix::process::Signal;
@@ -13,7 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stores::Servers;
 
 /// How many nodes there are: enough that two work on while one is away.
@@ -209,9 +211,11 @@ impl Nodes {
         let Some(Running { node: ended, .. }) = lock(&self.members[node].running).take() else {
             return Ok(());
         };
+        let asked = Instant::now();
         ended.process().signal(Signal::TERM);
         let code = ended.process().wait_for(END_MAX).map(|ended| ended.code);
         self.keep_log(node, &ended);
+        self.take_accounts(node, asked);
         match code {
             Some(0) => Ok(()),
             Some(code) => Err(format!("it was asked to stop and ended with code {code}")),
@@ -256,6 +260,8 @@ impl Nodes {
             self.signal(node, Signal::CONT);
         }
         self.servers.wake();
+        // One that does not come back is missed by those who ask for it.
+        let _ = self.place.upstreams.set(0..upstreams::COUNT, Manner::Well);
     }
 
     /// Adds what the nodes that run have printed to their files in the folder.
@@ -264,6 +270,25 @@ impl Nodes {
             if let Some(running) = &*lock(&member.running) {
                 self.keep_log(node, &running.node);
             }
+        }
+    }
+
+    /// Takes what a node that was asked to stop has left about its tasks.
+    fn take_accounts(&self, node: usize, asked: Instant) {
+        let weather = &self.place.weather;
+        let excused = weather.was_away(Who::Database, asked);
+        let folder = std::fs::read_dir(self.folder.join(&self.members[node].name));
+        for file in folder.into_iter().flatten().flatten() {
+            let name = file.file_name();
+            if !name.to_string_lossy().starts_with("demo-") {
+                continue;
+            }
+            let told = std::fs::read(file.path()).ok();
+            if let Some(told) = told.and_then(|text| serde_json::from_slice(&text).ok()) {
+                weather.left(Account { node, told, excused });
+            }
+            // One that stays is taken a second time, which changes nothing.
+            let _ = std::fs::remove_file(file.path());
         }
     }
 

@@ -17,6 +17,8 @@ pub struct Tally {
     pub samples: AtomicU64,
     /// Background tasks that were asked for.
     pub tasks: AtomicU64,
+    /// Requests that were answered over routes.
+    pub requests: AtomicU64,
     /// Requests that got no answer of use and were repeated or given up.
     pub refused: AtomicU64,
 }

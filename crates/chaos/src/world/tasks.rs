@@ -3,15 +3,18 @@
 //!
 //! What runs in the pools of a node is made by the node itself, so that it cannot be asked for over
 //! the API. Nodes with `demo.enabled` take tasks that only take time, and count what becomes of
-//! each of them; the pools cannot tell them from others.
+//! each of them; the pools cannot tell them from others. What is promised of a task when its node
+//! ends, and how that is checked, is in `book`.
+
+mod book;
 
 use super::tally::add;
-use super::{Answer, Pace, Place, Trouble, Verdict, grouped};
+use super::{Answer, Pace, Place, Trouble, Verdict};
+use book::{Book, Letters, Told};
 use serde_json::{Value, json};
 use skep_policy::{Chance, SeededChance};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// What nodes need for it.
@@ -23,6 +26,12 @@ const TIERS: [(&str, u32, u64); 4] =
     [("critical", 20, 1), ("high", 30, 4), ("normal", 35, 8), ("low", 15, 15)];
 /// How often tasks are given out.
 const EVERY: Duration = Duration::from_millis(500);
+/// How often nodes are asked what became of those they took.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long a node may take to tell; one that does not is asked again.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// Of so many tasks one becomes a dead letter.
+const DYING_IN: u64 = 200;
 /// How long a node may take to take some.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Tasks of a burst in one request.
@@ -33,17 +42,19 @@ pub async fn run(place: Arc<Place>, pace: Pace, stop: CancellationToken) -> Verd
     let mut actor = Actor {
         place: &place,
         chance: SeededChance::new(pace.seed ^ 0x7a5c),
-        taken: BTreeMap::new(),
-        refused: 0,
-        unanswered: 0,
+        book: Book::default(),
     };
     let mut ticks = tokio::time::interval(EVERY);
-    let mut owed = 0.0;
+    let (mut owed, mut looked) = (0.0, Instant::now());
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         owed += f64::from(pace.tasks) * EVERY.as_secs_f64();
         let count = owed as u32;
         owed -= f64::from(count);
         actor.give(count).await;
+        if looked.elapsed() >= LOOK_EVERY {
+            looked = Instant::now();
+            actor.look().await;
+        }
     }
     actor.settle(pace.settle).await
 }
@@ -121,16 +132,10 @@ async fn ask(place: &Place, node: usize, body: &Value) -> Result<Answer, Trouble
     }
 }
 
-/// Which life of which node.
-type Life = (usize, String);
-
 struct Actor<'a> {
     place: &'a Place,
     chance: SeededChance,
-    /// Tasks that each life said it had taken.
-    taken: BTreeMap<Life, u64>,
-    refused: u64,
-    unanswered: u64,
+    book: Book,
 }
 
 impl Actor<'_> {
@@ -144,8 +149,8 @@ impl Actor<'_> {
             if count == 0 {
                 continue;
             }
-            // A task in two thousand is for the dead letters, one in twenty needs a second try.
-            let dying = u64::from(self.chance.up_to(1_999) < count);
+            // Some are for the dead letters, and one in twenty needs a second try.
+            let dying = u64::from(self.chance.up_to(DYING_IN - 1) < count);
             let stumbling = u64::from(self.chance.up_to(19) < count);
             let body = json!({
                 "tier": tier, "count": count, "millis": millis,
@@ -154,167 +159,69 @@ impl Actor<'_> {
             let asked = self.place.ask(node, "POST", TASKS, Some(&body), LIMIT).await;
             match asked {
                 Ok(answer) if answer.is_ok() => {
-                    let life = answer.body["life"].as_str().unwrap_or_default().to_owned();
+                    let life = answer.body["life"].as_str().unwrap_or_default();
                     let number = |field: &str| answer.body[field].as_u64().unwrap_or(0);
                     add(&self.place.tally.tasks, number("taken") as usize);
-                    *self.taken.entry((node, life)).or_default() += number("taken");
-                    self.refused += number("refused");
+                    self.book.taken(node, life, number("taken"));
+                    self.book.refused += number("refused");
                 }
                 // Whether it took them is not known; it counts them itself.
-                Ok(_) | Err(_) => self.unanswered += 1,
+                Ok(_) | Err(_) => self.book.unanswered += 1,
             }
         }
     }
 
-    /// Waits until everything that was taken has ended, and compares.
+    /// Writes down what the nodes say now: one of them may be killed before it is asked again.
+    async fn look(&mut self) {
+        for node in (0..self.place.api.len()).filter(|node| !self.place.is_down(*node)) {
+            if let Some(told) = self.told(node).await {
+                self.book.looked(node, told);
+            }
+        }
+    }
+
+    async fn told(&self, node: usize) -> Option<Told> {
+        let asked = self.place.ask(node, "GET", TASKS, None, LOOK_LIMIT).await.ok()?;
+        asked.is_ok().then(|| Told::read(&asked.body))
+    }
+
+    /// Waits until everything that was taken has ended and all letters are written, and compares.
     async fn settle(self, limit: Duration) -> Verdict {
-        let deadline = tokio::time::Instant::now() + limit;
-        let counted = loop {
-            let counted = self.count().await;
-            let open: u64 = counted.iter().map(|(_, told)| told.open()).sum();
-            if open == 0 || tokio::time::Instant::now() >= deadline {
-                break counted;
+        let deadline = Instant::now() + limit;
+        loop {
+            let mut alive = Vec::new();
+            for node in 0..self.place.api.len() {
+                if let Some(told) = self.told(node).await {
+                    alive.push((node, told));
+                }
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        };
-        self.judge(&counted)
-    }
-
-    /// What every node that answers says about the life it has now.
-    async fn count(&self) -> Vec<(Life, Told)> {
-        let mut counted = Vec::new();
-        for node in 0..self.place.api.len() {
-            let asked = self.place.ask(node, "GET", TASKS, None, LIMIT).await;
-            if let Ok(answer) = asked
-                && answer.is_ok()
-            {
-                let life = answer.body["life"].as_str().unwrap_or_default().to_owned();
-                counted.push(((node, life), Told::read(&answer.body)));
+            let letters = self.letters().await;
+            let all_told = alive.len() == self.place.api.len() && letters.is_some();
+            let settled = all_told && alive.iter().all(|(_, told)| told.unwritten == 0);
+            let verdict = self.book.judge(&alive, letters.as_ref(), &self.place.weather);
+            if settled && verdict.broken.is_empty() || Instant::now() >= deadline {
+                return verdict;
             }
-        }
-        counted
-    }
-
-    fn judge(&self, counted: &[(Life, Told)]) -> Verdict {
-        let mut broken = Vec::new();
-        let mut sum = Told::default();
-        let mut alive = 0;
-        for (life, told) in counted {
-            let (node, mine) = (life.0, self.taken.get(life).copied().unwrap_or(0));
-            alive += mine;
-            if mine > told.taken {
-                broken.push(format!(
-                    "node {node} said that it took {mine} tasks, and knows only {}",
-                    told.taken
-                ));
-            }
-            if told.open() > 0 {
-                broken.push(format!("{} tasks of node {node} did not end", told.open()));
-            }
-            if told.twice > 0 {
-                broken.push(format!("{} tasks of node {node} ended twice", told.twice));
-            }
-            sum.add(told);
-        }
-        let gone = self.taken.values().sum::<u64>().saturating_sub(alive);
-        if sum.taken == 0 && gone == 0 {
-            let hint = "do the nodes have `demo.enabled`?";
-            broken.push(format!("no node took a single task; {hint}"));
-        }
-        let mut done = format!(
-            "{} tasks taken, {} done, {} dead letters, {} lost, {} doubled",
-            grouped(sum.taken),
-            grouped(sum.done),
-            grouped(sum.dead),
-            grouped(sum.open()),
-            grouped(sum.twice),
-        );
-        for (count, text) in [
-            (gone, "ended with a node that was killed"),
-            (self.refused, "refused by a full queue"),
-            (self.unanswered, "requests unanswered"),
-        ] {
-            if count > 0 {
-                done += &format!(", {} {text}", grouped(count));
-            }
-        }
-        Verdict { part: "tasks", done, broken }
-    }
-}
-
-/// What a node says about its tasks.
-#[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    taken: u64,
-    done: u64,
-    dead: u64,
-    twice: u64,
-}
-
-impl Told {
-    fn read(body: &Value) -> Self {
-        let number = |field: &str| body[field].as_u64().unwrap_or(0);
-        Told {
-            taken: number("taken"),
-            done: number("done"),
-            dead: number("dead"),
-            twice: number("twice"),
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    fn open(&self) -> u64 {
-        self.taken.saturating_sub(self.done + self.dead)
-    }
-
-    fn add(&mut self, other: &Told) {
-        self.taken += other.taken;
-        self.done += other.done;
-        self.dead += other.dead;
-        self.twice += other.twice;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn judge(taken: &[(usize, &str, u64)], counted: &[(usize, &str, Told)]) -> Verdict {
-        let place = Place::new(Vec::new(), Vec::new(), None);
-        let taken = taken.iter().map(|(node, life, count)| ((*node, (*life).to_owned()), *count));
-        let actor = Actor {
-            place: &place,
-            chance: SeededChance::new(1),
-            taken: taken.collect(),
-            refused: 0,
-            unanswered: 0,
-        };
-        let counted = counted.iter().map(|(node, life, told)| ((*node, (*life).to_owned()), *told));
-        actor.judge(&counted.collect::<Vec<_>>())
-    }
-
-    fn told(taken: u64, done: u64, dead: u64) -> Told {
-        Told { taken, done, dead, ..Told::default() }
-    }
-
-    #[test]
-    fn what_was_taken_and_ended_once_is_fine_also_if_a_life_is_over() {
-        let verdict = judge(&[(0, "a", 10), (0, "b", 5)], &[(0, "b", told(6, 5, 1))]);
-        assert!(verdict.broken.is_empty(), "{verdict:?}");
-        assert!(verdict.done.contains("10 ended with a node"), "{verdict:?}");
-    }
-
-    #[test]
-    fn a_lost_task_a_doubled_one_and_one_that_is_not_known_are_told() {
-        let lost = judge(&[(0, "a", 10)], &[(0, "a", told(10, 8, 1))]);
-        assert!(lost.broken[0].contains("1 tasks of node 0 did not end"), "{lost:?}");
-        let twice = judge(&[], &[(1, "a", Told { twice: 2, ..told(3, 3, 0) })]);
-        assert!(twice.broken[0].contains("2 tasks of node 1 ended twice"), "{twice:?}");
-        let unknown = judge(&[(0, "a", 10)], &[(0, "a", told(9, 9, 0))]);
-        assert!(unknown.broken[0].contains("knows only 9"), "{unknown:?}");
-    }
-
-    #[test]
-    fn nodes_that_take_nothing_are_told() {
-        assert!(judge(&[], &[]).broken[0].contains("demo.enabled"));
+    /// All dead letters of these tasks, from any node.
+    async fn letters(&self) -> Option<Letters> {
+        let mut letters = Letters::default();
+        let mut before = None::<String>;
+        loop {
+            let after = before.map(|place| format!("&before={place}")).unwrap_or_default();
+            let path = format!("/api/v1/pools/dead?kind=demo&limit=1000{after}");
+            let page = self.place.ask(self.place.next(), "GET", &path, None, LIMIT).await.ok()?;
+            if !page.is_ok() {
+                return None;
+            }
+            page.body["letters"].as_array()?.iter().for_each(|letter| letters.add(letter));
+            match page.body["next"].as_str() {
+                Some(next) => before = Some(next.to_owned()),
+                None => return Some(letters),
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! its price, and nothing else.
 
 use crate::common::lock;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +11,49 @@ use std::time::Instant;
 /// Texts that are kept with their times; of more only the first are of use.
 const NOTICED_MAX: usize = 1_000;
 
+/// Who can be away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    Node(usize),
+    /// The server of the database, for all nodes.
+    Database,
+    /// All servers that a route leads to.
+    Route(usize),
+}
+
+/// How somebody goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// Killed: whatever it had in memory is gone.
+    Killed,
+    /// Asked to stop: whatever it had in memory is finished or written down.
+    Stopped,
+    /// It stands still, and goes on as if nothing had been.
+    Paused,
+}
+
+#[derive(Debug)]
+struct Absence {
+    who: Who,
+    how: Leave,
+    to: Option<Instant>,
+}
+
+/// What a node that was asked to stop has left about its tasks.
+#[derive(Clone, Debug)]
+pub struct Account {
+    pub node: usize,
+    /// As the node wrote it.
+    pub told: Value,
+    /// Whether the database was away while it stopped, so that it may not have written everything.
+    pub excused: bool,
+}
+
 /// What happened to nodes and stores that no node can make good.
 #[derive(Debug, Default)]
 pub struct Weather {
+    absences: Mutex<Vec<Absence>>,
+    accounts: Mutex<Vec<Account>>,
     cut_offs: AtomicU64,
     forgotten: AtomicU64,
     resumed: Mutex<Vec<Instant>>,
@@ -51,6 +92,52 @@ impl Weather {
         lock(&self.resumed).clone()
     }
 
+    /// Somebody goes. Call it before.
+    pub fn leaves(&self, who: Who, how: Leave) {
+        lock(&self.absences).push(Absence { who, how, to: None });
+    }
+
+    /// Somebody is back. Call it afterwards.
+    pub fn returns(&self, who: Who) {
+        let now = Some(Instant::now());
+        let mut absences = lock(&self.absences);
+        let of_it = absences.iter_mut().filter(|one| one.who == who && one.to.is_none());
+        of_it.for_each(|one| one.to = now);
+    }
+
+    /// Whether somebody was away at any time from then on.
+    pub fn was_away(&self, who: Who, since: Instant) -> bool {
+        let absences = lock(&self.absences);
+        let mut of_it = absences.iter().rev().filter(|one| one.who == who);
+        of_it.any(|one| one.to.is_none_or(|to| to >= since))
+    }
+
+    /// Whether somebody is away now.
+    pub fn is_away(&self, who: Who) -> bool {
+        lock(&self.absences).iter().any(|one| one.who == who && one.to.is_none())
+    }
+
+    /// How often somebody went so.
+    pub fn times(&self, who: Who, how: Leave) -> usize {
+        lock(&self.absences).iter().filter(|one| one.who == who && one.how == how).count()
+    }
+
+    /// How often a node's process was ended, killed or not.
+    pub fn ends(&self, node: usize) -> usize {
+        let who = Who::Node(node);
+        self.times(who, Leave::Killed) + self.times(who, Leave::Stopped)
+    }
+
+    /// What a node that stopped has left.
+    pub fn left(&self, account: Account) {
+        lock(&self.accounts).push(account);
+    }
+
+    /// What all of them have left.
+    pub fn accounts(&self) -> Vec<Account> {
+        lock(&self.accounts).clone()
+    }
+
     /// Something that should never be was noticed by an actor, just now or lately. The verdict at
     /// the end says it too; this is for when it was.
     pub fn notice(&self, text: &str) {
@@ -69,6 +156,25 @@ impl Weather {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_was_away_since_then_is_told_and_nobody_else() {
+        let weather = Weather::default();
+        let (one, other) = (Who::Node(1), Who::Node(2));
+        let before = Instant::now();
+        weather.leaves(one, Leave::Paused);
+        assert!(weather.is_away(one) && weather.was_away(one, Instant::now()));
+        weather.returns(one);
+        assert!(!weather.is_away(one) && weather.was_away(one, before));
+        assert!(!weather.was_away(other, before) && !weather.was_away(Who::Database, before));
+        let later = Instant::now() + std::time::Duration::from_secs(1);
+        assert!(!weather.was_away(one, later));
+        assert_eq!(weather.ends(1), 0, "who stands still has not ended");
+        weather.leaves(one, Leave::Killed);
+        weather.leaves(other, Leave::Stopped);
+        assert_eq!((weather.ends(1), weather.ends(2)), (1, 1));
+        assert_eq!(weather.times(one, Leave::Killed), 1);
+    }
 
     #[test]
     fn what_was_noticed_again_was_noticed_the_first_time() {

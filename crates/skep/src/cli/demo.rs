@@ -3,13 +3,13 @@
 use super::exit::exit_of;
 use super::output::{self, Output};
 use super::signals::Signals;
-use super::{CliError, Exit};
+use super::{CliError, Exit, given_servers};
 use crate::demo::{self, DatabaseUsed, Kind, Options, Outcome, Say};
 use crate::logging;
 use crate::settings::{Layers, Settings, Value, resolve};
 use clap::Args;
 use skep_chaos::world::Place;
-use skep_store::{CoordinationUrl, DatabaseUrl, StoreOptions, Stores};
+use skep_store::{StoreOptions, Stores};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -100,7 +100,7 @@ pub fn run(arguments: &DemoArgs, output: Output) -> Result<Exit, CliError> {
         Ok(outcome) => outcome,
         Err(error) => {
             // What nodes of their own said about it is there and nowhere else.
-            if arguments.postgres.is_some() && error.exit != Exit::Usage {
+            if folder.path().join("demo-1.log").exists() && error.exit != Exit::Usage {
                 let kept = folder.keep();
                 output::note(&format!("the logs are in {}", kept.display()));
             }
@@ -136,6 +136,8 @@ async fn play(
         };
         CliError::new(exit, format!("{error:#}"))
     };
+    let (postgres, redis) = (arguments.postgres.as_deref(), arguments.redis.as_deref());
+    given_servers::check(postgres, redis, false).await?;
     let kind = kind(arguments, settings, folder)?;
     let options = Options {
         listen: arguments.listen.unwrap_or_else(|| usual_listen(settings)),
@@ -182,20 +184,6 @@ fn kind(arguments: &DemoArgs, settings: &Settings, folder: &Path) -> Result<Kind
         let options = StoreOptions { data: folder.to_path_buf(), ..settings.store_options() };
         return Ok(Kind::Inside(Stores::open(&options)?));
     };
-    // The address itself may hold a password.
-    let check = |flag: &str, expected: &str, is_server: bool| match is_server {
-        true => Ok(()),
-        false => {
-            let text = format!("{flag}: this is no address of a server; it takes {expected}");
-            Err(CliError::new(Exit::Usage, text))
-        }
-    };
-    let is_server = matches!(DatabaseUrl::parse(database), Ok(DatabaseUrl::Postgres(_)));
-    check("--postgres", "postgres://USER:PASSWORD@HOST/DATABASE", is_server)?;
-    if let Some(redis) = &arguments.redis {
-        let is_server = matches!(CoordinationUrl::parse(redis), Ok(CoordinationUrl::Redis(_)));
-        check("--redis", "redis://HOST", is_server)?;
-    }
     let program = std::env::current_exe().map_err(|error| {
         CliError::new(Exit::System, format!("this program's own file cannot be found: {error}"))
     })?;

@@ -24,6 +24,7 @@ mod exit;
 mod explain;
 mod export;
 mod given;
+mod given_servers;
 mod groups;
 mod import;
 mod keys;

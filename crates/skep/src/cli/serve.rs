@@ -1,7 +1,7 @@
 //! `skep serve`: a node until it is told to stop.
 
 use super::exit::exit_of;
-use super::signals::{Signals, hangups};
+use super::signals::{InputEnd, Signals, hangups};
 use super::{CliError, Exit, SettingsArgs, output};
 use crate::logging;
 use crate::node::{Cause, Failure, Node, Shared};
@@ -33,6 +33,10 @@ pub struct ServeArgs {
     /// Let anybody do anything as long as there is no key, also from other machines
     #[arg(long)]
     insecure: bool,
+
+    /// Stop when standard input ends: for nodes that must not outlive whoever started them
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
 }
 
 pub fn run(arguments: &ServeArgs) -> Result<Exit, CliError> {
@@ -50,10 +54,11 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::new(Exit::System, format!("cannot start: {error}")))?;
-    runtime.block_on(serve(loaded, started))
+    let input = InputEnd::watch(arguments.until_input_ends);
+    runtime.block_on(serve(loaded, started, input))
 }
 
-async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
+async fn serve(loaded: Loaded, started: Instant, mut input: InputEnd) -> Result<Exit, CliError> {
     let (mut signals, mut hangups) = (Signals::new()?, hangups()?);
     let stores = Stores::open(&loaded.settings.store_options())?;
     let format = loaded.settings.log.format;
@@ -73,7 +78,7 @@ async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
                 tracing::info!("SIGHUP: the routes are read again");
                 shared.routes.want_reload();
             }
-            name = signals.next() => {
+            name = told_to_stop(&mut signals, &mut input) => {
                 tracing::info!("{name}: stopping; once more ends at once");
                 node.stop();
                 tokio::select! {
@@ -91,6 +96,13 @@ async fn serve(loaded: Loaded, started: Instant) -> Result<Exit, CliError> {
         }
     }
     outcome.map(|()| Exit::Ok).map_err(|failure| explain(&failure))
+}
+
+async fn told_to_stop(signals: &mut Signals, input: &mut InputEnd) -> &'static str {
+    tokio::select! {
+        name = signals.next() => name,
+        () = input.reached() => "the end of standard input",
+    }
 }
 
 /// The node's tasks end with the runtime, which is dropped on the way out.

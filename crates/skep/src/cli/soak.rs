@@ -2,7 +2,7 @@
 
 use super::output::{self, Output};
 use super::signals::Signals;
-use super::{CliError, Exit, given};
+use super::{CliError, Exit, given, given_servers};
 use crate::settings::{Layers, Settings, resolve};
 use clap::Args;
 use serde_json::{Value, json};
@@ -24,17 +24,20 @@ Examples:
 
 Starts three nodes of this program on this machine with a PostgreSQL and a Redis of their own, in a
 temporary folder, and around them producers and consumers, workers that wear out and their clients,
-endpoints, monitors, and background tasks. Every few seconds something is broken: nodes are killed,
-paused, drained and cut off, Redis is restarted, emptied and paused, PostgreSQL is restarted and its
-connections are ended. Never more than one node and one server at a time.
+routes and what they lead to, endpoints, monitors, and background tasks. Every few seconds something
+is broken: nodes are killed, paused, drained and cut off, Redis is restarted, emptied and paused,
+PostgreSQL is restarted and its connections are ended, upstreams end, hang and return. Never more
+than one node, one server and one upstream, or all of a route, at a time.
 
 Faults: kill, pause, drain, roll, cut-database, cut-redis, cut-peers, slow-database, redis-restart,
-redis-flush, redis-pause, postgres-disconnect, postgres-restart.
+redis-flush, redis-pause, postgres-disconnect, postgres-restart, upstream-end, upstream-slow,
+upstreams-away.
 
 Checked: no message is lost, none comes twice within its lease, all are in order; no endpoint is
 polled twice at once; counts of sessions are what is open; rules of monitors; every task that was
-taken ends once; nodes end only when they are ended, and need no more memory, files and threads
-after a while than before.
+taken ends once, and dead letters are kept when their node is killed; requests over routes are
+answered by an upstream of theirs, and counted; nodes end only when they are ended, and need no more
+memory, files and threads after a while than before.
 
 At the end there is a table, and whatever did not hold with the faults around it. After a failure
 the logs are kept, and it is said where. The same seed gives the same faults in the same order, not
@@ -111,6 +114,8 @@ pub fn run(arguments: &SoakArgs, output: Output) -> Result<Exit, CliError> {
     check_settings(&arguments.set)?;
     let given = Given { postgres: arguments.postgres.clone(), redis: arguments.redis.clone() };
     given.check().map_err(|error| CliError::new(Exit::Usage, error))?;
+    let (postgres, redis) = (given.postgres.as_deref(), given.redis.as_deref());
+    super::small_runtime()?.block_on(given_servers::check(postgres, redis, true))?;
     let skep = std::env::current_exe().map_err(|error| {
         CliError::new(Exit::System, format!("this program's own file cannot be found: {error}"))
     })?;
@@ -123,6 +128,7 @@ pub fn run(arguments: &SoakArgs, output: Output) -> Result<Exit, CliError> {
         &mut pace.clients,
         &mut pace.endpoints,
         &mut pace.tasks,
+        &mut pace.requests,
     ] {
         *count = (f64::from(*count) * arguments.load).ceil() as u32;
     }
@@ -221,7 +227,7 @@ fn say(told: &Told, output: Output) {
         }
         (Told::Progress(now), Output::Table) => output::line(&format!(
             "{:7.1} s  | {} faults; {} pushed, {} consumed, {} sessions, {} polls, {} samples, {} \
-             tasks; {} MiB, {} files, {} threads",
+             tasks, {} requests; {} MiB, {} files, {} threads",
             now.at.as_secs_f64(),
             now.faults,
             now.pushed,
@@ -230,6 +236,7 @@ fn say(told: &Told, output: Output) {
             now.polls,
             now.samples,
             now.tasks,
+            now.requests,
             mebibytes(now.memory_bytes),
             now.files,
             now.threads,
@@ -253,6 +260,7 @@ fn figures(now: &Progress) -> BTreeMap<&'static str, f64> {
         ("polls", now.polls as f64),
         ("samples", now.samples as f64),
         ("tasks", now.tasks as f64),
+        ("requests", now.requests as f64),
         ("memory_bytes", now.memory_bytes as f64),
         ("files", now.files as f64),
         ("threads", now.threads as f64),

@@ -224,7 +224,9 @@ impl Nodes {
         let log = std::fs::File::options().create(true).append(true).open(&path);
         let log = log.with_context(|| format!("{} cannot be written", path.display()))?;
         let mut command = Command::new(program);
-        command.arg("serve").current_dir(&self.folder).stdin(Stdio::null());
+        // This process holds the other end of its input, so that it ends however this one does.
+        command.args(["serve", "--until-input-ends"]).stdin(Stdio::piped());
+        command.current_dir(&self.folder);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("SKEP_") {
                 command.env_remove(name);

@@ -171,6 +171,7 @@ fn actors(place: &Arc<Place>, pace: &Pace, over: &CancellationToken) -> Actors {
     actors.spawn(world::polls::run(p(), a(), o()));
     actors.spawn(world::monitors::run(p(), a(), o()));
     actors.spawn(world::tasks::run(p(), a(), o()));
+    actors.spawn(world::routes::run(p(), a(), o()));
     actors
 }
 

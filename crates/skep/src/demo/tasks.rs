@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use skep_pools::{Failure, Pools, Task, Tier};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct Counts {
     pub dead: u64,
     /// Tasks that ended more than once; there are none.
     pub twice: u64,
+    /// Dead letters of any kind that are not in the database yet.
+    pub letters_waiting: u64,
 }
 
 /// The simulated tasks of a node.
@@ -67,6 +70,8 @@ pub struct DemoTasks {
     done: AtomicU64,
     dead: AtomicU64,
     twice: AtomicU64,
+    /// Each that is to become a dead letter has a number, so that its letter is known by it.
+    dying: AtomicU64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,15 +89,30 @@ impl DemoTasks {
             done: AtomicU64::new(0),
             dead: AtomicU64::new(0),
             twice: AtomicU64::new(0),
+            dying: AtomicU64::new(0),
         }
     }
 
-    /// What became of all of them.
-    pub fn counts(&self) -> Counts {
+    /// What became of all of them. `letters_waiting` is asked after what has ended was counted.
+    pub fn counts(&self, letters_waiting: impl FnOnce() -> u64) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         // What has ended first: a task ends after it was taken.
         let (done, dead, twice) = (read(&self.done), read(&self.dead), read(&self.twice));
-        Counts { life: self.life.clone(), taken: read(&self.taken), done, dead, twice }
+        let taken = read(&self.taken);
+        let letters_waiting = letters_waiting();
+        Counts { life: self.life.clone(), taken, done, dead, twice, letters_waiting }
+    }
+
+    /// Leaves an account of this life in the data folder, for whoever counts over several lives.
+    /// What is open in it was dropped when the pools stopped, and is dead letters.
+    pub fn leave_account(&self, folder: &Path, letters_unwritten: u64) {
+        let account = self.counts(|| letters_unwritten);
+        let path = folder.join(format!("demo-{}.json", self.life));
+        let text = serde_json::json!(account).to_string();
+        if let Err(error) = std::fs::write(&path, text) {
+            let path = path.display();
+            tracing::warn!(%path, %error, "the account of the demo's tasks is not written");
+        }
     }
 
     /// Gives tasks to the pools.
@@ -125,9 +145,17 @@ impl DemoTasks {
             _ => Fate::Done,
         };
         let span = Duration::from_millis(wanted.millis.into());
+        let failure = match fate {
+            Fate::Dies => {
+                let number = self.dying.fetch_add(1, Ordering::SeqCst);
+                format!("it was made to fail, for the demo: {}/{number}", self.life)
+            }
+            Fate::Done | Fate::Stumbles => String::new(),
+        };
+        let failure: Arc<str> = failure.into();
         let (tasks, ended) = (self.clone(), Arc::new(AtomicBool::new(false)));
         Task::future("demo", move |context| {
-            let (tasks, ended) = (tasks.clone(), ended.clone());
+            let (tasks, ended, failure) = (tasks.clone(), ended.clone(), failure.clone());
             async move {
                 tokio::time::sleep(span).await;
                 match fate {
@@ -136,7 +164,7 @@ impl DemoTasks {
                     }
                     Fate::Dies => {
                         tasks.end(&ended, &tasks.dead);
-                        Err(Failure::permanent("it was made to fail, for the demo"))
+                        Err(Failure::permanent(&*failure))
                     }
                     Fate::Done | Fate::Stumbles => {
                         tasks.end(&ended, &tasks.done);

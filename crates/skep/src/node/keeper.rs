@@ -46,6 +46,7 @@ impl StoreKeeper {
     async fn prepare(&self) -> anyhow::Result<()> {
         self.insist(Step::BringUpToDate).await?;
         self.check_exposure()?;
+        self.insist(Step::ReadRoutes).await?;
         self.insist(Step::JoinQueues).await?;
         self.shared.cluster.join(&self.shared).await?;
         self.insist(Step::JoinFleet).await
@@ -66,6 +67,8 @@ impl StoreKeeper {
         let Shared { name, settings, stores, queues, .. } = &*self.shared;
         match step {
             Step::BringUpToDate => bring_up_to_date(&self.shared).await?,
+            // Whoever is told that the node is ready sends requests, and they must find their way.
+            Step::ReadRoutes => self.shared.routes.sync().await?,
             Step::JoinQueues => queues.join(name.as_str(), settings, stores).await?,
             Step::JoinFleet => self.join_fleet().await?,
         }
@@ -127,6 +130,7 @@ impl StoreKeeper {
 #[derive(Clone, Copy)]
 enum Step {
     BringUpToDate,
+    ReadRoutes,
     JoinQueues,
     JoinFleet,
 }

@@ -181,8 +181,14 @@ impl Work {
         history.push_back(point);
     }
 
+    /// Dead letters that are not in the database yet.
+    pub fn letters_waiting(&self) -> u64 {
+        self.letters.totals().waiting
+    }
+
     /// Finishes: what waits is written, what runs gets `limit`, what is left is told and kept.
-    async fn finish(&self, limit: Duration) {
+    /// Says how many dead letters could not be.
+    async fn finish(&self, limit: Duration) -> u64 {
         let began = Instant::now();
         if let Some(log) = &self.access_log {
             let _ = tokio::time::timeout(limit, log.flush()).await;
@@ -206,22 +212,25 @@ impl Work {
         let letters_left = news.len();
         let entries_left = self.access_log.as_ref().map_or(0, |log| log.waiting());
         if letters_left == 0 && entries_left == 0 {
-            return;
+            return 0;
         }
+        let mut letters_lost = letters_left;
         let writing = async {
             let database = self.stores.database();
             letters::note(database, news).await?;
+            letters_lost = 0;
             match &self.access_log {
                 Some(log) => log.write_left(database).await,
                 None => Ok(()),
             }
         };
         let lost = match tokio::time::timeout(LAST_WRITES_LIMIT, writing).await {
-            Ok(Ok(())) => return,
+            Ok(Ok(())) => return 0,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it took longer than {LAST_WRITES_LIMIT:?}"),
         };
-        tracing::error!(letters_left, entries_left, lost, "not written when the node stopped");
+        tracing::error!(letters_lost, entries_left, lost, "not written when the node stopped");
+        letters_lost as u64
     }
 }
 
@@ -261,7 +270,10 @@ pub async fn run(shared: Arc<Shared>, stop: CancellationToken) -> anyhow::Result
         second += 1;
     }
     stop.cancelled().await;
-    shared.work.finish(shared.settings.shutdown.drain_timeout).await;
+    let unwritten = shared.work.finish(shared.settings.shutdown.drain_timeout).await;
+    if let Some(demo) = &shared.demo {
+        demo.tasks.leave_account(shared.stores.folder(), unwritten);
+    }
     Ok(())
 }
 

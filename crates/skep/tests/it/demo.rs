@@ -55,7 +55,7 @@ fn a_demo_shows_everything_tells_why_and_every_promise_holds() {
         list.map(|one| one[field].as_str().unwrap_or_default().to_owned()).collect()
     };
     let parts = texts(&outcome["parts"], "part");
-    assert_eq!(parts, ["monitors", "polls", "queues", "sessions", "tasks", "events"]);
+    assert_eq!(parts, ["monitors", "polls", "queues", "routes", "sessions", "tasks", "events"]);
     // A check that saw nothing would have found nothing.
     let happened = texts(&outcome["events"], "what");
     for what in ["start", "kill", "return", "workers", "burst", "limit", "end"] {
@@ -119,6 +119,41 @@ async fn tasks_of_a_demo_end_once_and_are_counted() {
         let refused = post(body);
         assert_eq!((refused.status, &refused.json()["field"]), (400, &Value::from(field)));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_a_stopping_node_has_no_time_for_are_dead_letters_in_the_database() {
+    let folder = Folder::new("demo");
+    let demo = ["demo.enabled=true", "cluster.listen=127.0.0.1:0", "shutdown.drain_timeout=300ms"];
+    let settings = settings(&folder, &demo);
+    let stores = Stores::open(&settings.store_options()).expect("opens");
+    let clock = || Arc::new(BootClock);
+    let mut node = Node::start(settings.clone(), stores.clone(), clock()).await.expect("starts");
+    assert!(node.ready().await);
+    let url = format!("http://{}/api/v1/demo/tasks", node.shared().address);
+    // Much more than the only worker and its helpers can do in that time.
+    let body = r#"{"tier": "low", "count": 90, "millis": 1000, "dying": 1}"#;
+    let taken = http::send("POST", &url, &[], Some(body)).expect("answers").json();
+    assert_eq!(taken["taken"], 90);
+    node.stop();
+    node.ended().await.expect("ends in good order");
+
+    // What it leaves behind says what became of each.
+    let file = folder.join(&format!("demo-{}.json", taken["life"].as_str().expect("a name")));
+    let account = std::fs::read_to_string(file).expect("it left an account");
+    let account: Value = serde_json::from_str(&account).expect("it is JSON");
+    let number = |field: &str| account[field].as_u64().expect("a number");
+    assert_eq!((number("taken"), number("twice"), number("letters_waiting")), (90, 0, 0));
+    let dropped = 90 - number("done") - number("dead");
+    assert!(dropped > 0, "{account}");
+    let node = Node::start(settings, stores, clock()).await.expect("starts again");
+    assert!(node.ready().await);
+    let path = "/api/v1/pools/dead?kind=demo&limit=1000";
+    let kept = http::get(&format!("http://{}{path}", node.shared().address)).expect("answers");
+    let kept = kept.json();
+    let kept = kept["letters"].as_array().expect("a list").iter();
+    let shutdown = kept.clone().filter(|letter| letter["cause"] == "shutdown").count() as u64;
+    assert_eq!((shutdown, kept.count() as u64), (dropped, dropped + number("dead")), "{account}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

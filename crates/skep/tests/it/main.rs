@@ -35,6 +35,7 @@ mod deploy;
 mod docs;
 mod docs_run;
 mod fleet;
+mod given_servers;
 mod monitors;
 mod monitors_e2e;
 mod monitors_nodes;

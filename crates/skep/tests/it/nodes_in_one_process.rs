@@ -54,6 +54,30 @@ async fn nodes_share_the_store_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_ready_serves_the_routes_of_the_database() {
+    let folder = Folder::new("nodes");
+    let settings = settings(&folder);
+    let stores = Stores::open(&settings.store_options()).expect("opens");
+    for is_there in [false, true, true] {
+        let clock = Arc::new(BootClock);
+        let node = Node::start(settings.clone(), stores.clone(), clock).await;
+        let mut node = node.expect("starts");
+        assert!(node.ready().await);
+        // At once: whoever is told that it is ready sends it requests.
+        assert_eq!(node.shared().routes.known().get("shop").is_some(), is_there);
+        if !is_there {
+            let body = r#"{"name": "shop", "upstreams": ["127.0.0.1:9"]}"#;
+            let url = format!("http://{}/api/v1/routes", node.shared().address);
+            let made = http::send("POST", &url, &[], Some(body)).expect("answers");
+            assert_eq!(made.status, 201, "{}", made.body);
+        }
+        node.stop();
+        node.ended().await.expect("ends well");
+    }
+    stores.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_opening_of_the_folder_in_the_same_process_is_refused() {
     let folder = Folder::new("nodes");
     let options = settings(&folder).store_options();

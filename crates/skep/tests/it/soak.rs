@@ -33,7 +33,9 @@ fn whatever_breaks_for_two_minutes_every_promise_holds() {
 
     // A check that saw nothing would have found nothing. How much there is depends on the machine.
     let parts: Vec<&str> = outcome.rows.iter().map(|row| row.part).collect();
-    for part in ["queues", "sessions", "polls", "monitors", "tasks", "nodes", "memory", "files"] {
+    let expected =
+        ["queues", "sessions", "polls", "monitors", "tasks", "routes", "nodes", "memory", "files"];
+    for part in expected {
         assert!(parts.contains(&part), "{part}: {parts:?}");
     }
     let kinds: HashSet<&str> =
@@ -48,6 +50,7 @@ fn whatever_breaks_for_two_minutes_every_promise_holds() {
         ("polls", seen.polls),
         ("samples", seen.samples),
         ("tasks", seen.tasks),
+        ("requests", seen.requests),
     ] {
         assert!(count > 100, "{what}: {seen:?}");
     }

@@ -3,6 +3,7 @@
 use super::{HOME, Stage, array, seconds};
 use crate::demo::narrator::{list, words};
 use serde_json::Value;
+use skep_chaos::world::weather::{Leave, Who};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ impl Stage {
         let open = open.and_then(|overview| overview["open_here"].as_u64()).unwrap_or(0);
 
         self.place.set_down(victim, true);
+        self.place.weather.leaves(Who::Node(victim), Leave::Killed);
         self.nodes.kill(victim).await;
         let killed = Instant::now();
         let title = format!("node {name} was killed; it owned {} endpoints", owned.len());
@@ -106,6 +108,7 @@ impl Stage {
             self.narrator.outcome(&format!("{name} did not come back: {error:#}")).await;
             return;
         }
+        self.place.weather.returns(Who::Node(victim));
         self.place.set_down(victim, false);
         self.narrator.event("return", &format!("node {name} is back"), "/cluster").await;
         let found = self

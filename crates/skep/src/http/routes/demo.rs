@@ -79,7 +79,7 @@ async fn tell(
     )
 )]
 async fn counts(State(shared): State<Arc<Shared>>) -> Result<Json<Counts>, Problem> {
-    Ok(Json(place(&shared)?.tasks.counts()))
+    Ok(Json(place(&shared)?.tasks.counts(|| shared.work.letters_waiting())))
 }
 
 /// Give the pools of this node tasks that only take time
