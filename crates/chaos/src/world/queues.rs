@@ -58,8 +58,8 @@ pub async fn run(place: Arc<Place>, pace: Pace, stop: CancellationToken) -> Verd
         let actor = actor.clone();
         producers.spawn(async move { actor.produce(number, count).await });
     }
-    // At least one for each group.
-    for number in 0..(actor.pace.consumers as usize).max(GROUPS.len()) {
+    // One for each queue of each group at least: what nobody asks for would never be consumed.
+    for number in 0..(actor.pace.consumers as usize).max(GROUPS.len() * QUEUES.len()) {
         let actor = actor.clone();
         consumers.spawn(async move { actor.consume(number).await });
     }

@@ -15,9 +15,11 @@ fn pushes_go_to_the_node_with_consumers_and_acknowledgements_to_that_of_the_leas
     let queue = trio.queue_of(1, "g");
     let answer = trio.push(0, &queue, "nobody waits");
     assert_eq!(answer.header("x-served-by"), "a", "here, if there are consumers nowhere");
-    let path = format!("{queue}?consumerGroup=g&wait=true&timeout=25000");
-    let new = format!("{path}&subscriptionMode=new");
-    let pop = trio.pop_later(2, &new, LONG);
+    // A group that begins with what is new has to be there before it: that a consumer has come is
+    // told a moment earlier.
+    let path = format!("{queue}?consumerGroup=g&subscriptionMode=new");
+    assert_eq!(trio.get(1, &format!("/api/v1/pop/queue/{path}")).status, 204);
+    let pop = trio.pop_later(2, &format!("{path}&wait=true&timeout=25000"), LONG);
     let explained = |place: usize| {
         let path = format!("/api/v1/cluster/explain?queue={queue}&group=g&for=push");
         trio.get(place, &path).json()["place"].as_str().map(str::to_owned)
