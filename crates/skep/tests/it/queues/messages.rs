@@ -41,6 +41,7 @@ fn messages_are_listed_newest_first_with_what_became_of_them() {
             "status": "completed", "payload": { "a": [1, null] }, "data": { "a": [1, null] },
             "producerSub": null, "createdAt": first["createdAt"],
             "consumerGroups": [{ "name": "g", "status": "completed" }],
+            "explain": format!("message:{}/1", popped["partitionId"].as_str().unwrap_or("?")),
         });
         assert_eq!(*first, expected);
         for (query, expected) in [
