@@ -4,8 +4,8 @@
 //! An actor is a producer with its consumers, a worker with its clients, a server behind a route,
 //! an endpoint, a monitor with what it measures, or somebody who has work for the pools. It knows
 //! where the nodes are and nothing else of them, so the same actors live with nodes in one process
-//! (`skep demo`) and with real ones under faults (`skep soak`). Each writes down what it did and what it was told, and at
-//! the end says whether the two fit.
+//! (`skep demo`) and with real ones under faults (`skep soak`). Each writes down what it did and
+//! what it was told, and at the end says whether the two fit.
 
 pub mod client;
 pub mod faults;
