@@ -216,7 +216,11 @@ impl Link {
     pub(super) async fn undo(&mut self) -> Result<(), Fail> {
         match self.rollback().await {
             true => Ok(()),
-            false => Err(closed().into()),
+            // Nothing of it was committed, so it may be tried on another connection.
+            false => {
+                let cause = "the connection was lost".to_owned();
+                Err(Fail::Conflict(StoreError::Busy { store: "postgres", cause }))
+            }
         }
     }
 

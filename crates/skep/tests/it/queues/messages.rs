@@ -42,6 +42,7 @@ fn messages_are_listed_newest_first_with_what_became_of_them() {
             "producerSub": null, "createdAt": first["createdAt"],
             "consumerGroups": [{ "name": "g", "status": "completed" }],
             "explain": format!("message:{}/1", popped["partitionId"].as_str().unwrap_or("?")),
+            "wouldChange": "`skep messages retry` pushes it again",
         });
         assert_eq!(*first, expected);
         for (query, expected) in [
