@@ -92,20 +92,22 @@ impl Early {
     pub async fn serve(self, shared: Arc<Shared>, router: Router) -> Response {
         let Early { parts, noted, arrival, closes } = self;
         let in_flight = shared.traffic.begin();
-        let mut response = match (arrival, shared.cluster.get()) {
-            (_, None) => here(router, parts).await,
-            (Some(arrival), Some(cluster)) => {
-                let (route, target) = route(parts.uri.path()).unzip();
-                let limit = shared.settings.api.request_timeout + may_wait(route);
+        let mut response = match (arrival, shared.cluster.get(), route(parts.uri.path())) {
+            (_, None, _) | (Some(_), _, None) => {
+                drop(in_flight);
+                here(router, parts).await
+            }
+            (Some(arrival), Some(cluster), Some((route, target))) => {
+                let limit = shared.settings.api.request_timeout + may_wait(Some(route));
                 let run = async {
-                    let popped = pop_of(&shared, target.unwrap_or_default(), &parts.uri).await;
+                    let popped = pop_of(&shared, target, &parts.uri).await;
                     popped.unwrap_or_else(IntoResponse::into_response)
                 };
                 let response = within(limit, noted.id(), arrived(cluster, arrival, run)).await;
                 drop(in_flight);
                 response
             }
-            (None, Some(cluster)) => {
+            (None, Some(cluster), _) => {
                 // Served here, it is the guard's, which counts it too.
                 let run = async move |parts: Parts| {
                     drop(in_flight);

@@ -188,10 +188,9 @@ pub async fn pop_matching(
 }
 
 /// What a pop's path is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PopTarget<'path> {
     /// Any queue that the parameters fit.
-    #[default]
     Matching,
     Queue(&'path str),
     Partition(&'path str, &'path str),
