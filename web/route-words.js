@@ -29,8 +29,8 @@ export const CHOSEN = {
   "least-loaded": "it has the least to do for its weight, or shares that place and it is its turn",
   "trials-turn": "one request in ten goes to one on trial, and this is one",
   "only-trials-left": "nobody serves as usual, and it is on trial",
-  "tried-before": "all others were tried",
-  "last-resort": "all are out or down, and it is the nearest to a trial",
+  "tried-before": "all others were tried, are down or have no room",
+  "last-resort": "all that have not failed this request are out or down, and it is the nearest to a trial",
   "nobody-has-room": "all are out, down or on trial, and have as many requests waiting as they may",
   "no-upstreams": "there is none",
 };

@@ -134,11 +134,13 @@ impl Route {
         may_retry(attempt, now, &self.retry, &self.limits, &mut budget).chosen
     }
 
-    /// Whether there is somebody who has not been asked yet: another answer of the same upstream
-    /// would hardly be a better one.
+    /// Whether somebody who has not been asked yet would be next: another answer of the same
+    /// upstream would hardly be a better one.
     pub fn has_others(&self, upstream: u64, failed: &[u64]) -> bool {
-        let is_other = |one: &Arc<Upstream>| one.id != upstream && !failed.contains(&one.id);
-        self.workers.is_some() || self.upstreams.iter().any(is_other)
+        let candidate =
+            |one: &Arc<Upstream>| one.candidate(one.id == upstream || failed.contains(&one.id));
+        let candidates: Vec<_> = self.upstreams.iter().map(candidate).collect();
+        self.workers.is_some() || choose::has_untried(&candidates, &self.choice)
     }
 
     /// A page of its own for a refusal.

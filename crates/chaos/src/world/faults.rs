@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use skep_policy::{Chance, SeededChance};
 use skep_testkit::pause;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -238,8 +238,6 @@ impl Plan {
 
 /// How late everything is on a slow wire.
 const LATE: Duration = Duration::from_millis(40);
-/// For so long at most breakers are open after all servers of a route were away.
-const BREAKERS_OPEN: Duration = Duration::from_secs(20);
 /// How late a server is that answers late.
 const UPSTREAM_LATE: Duration = Duration::from_millis(800);
 /// Between two nodes of a rolling restart.
@@ -327,14 +325,12 @@ pub fn strike(nodes: &Nodes, fault: &Fault) -> Result<(), String> {
         }
         Kind::UpstreamEnd => {
             let one = || std::iter::once(fault.upstream);
-            let _shaken = Shaken::begin(nodes, upstreams::route_of(fault.upstream));
             place.upstreams.set(one(), Manner::Gone)?;
             pause(span);
             place.upstreams.set(one(), Manner::Well)?;
         }
         Kind::UpstreamSlow => {
             let one = || std::iter::once(fault.upstream);
-            let _shaken = Shaken::begin(nodes, upstreams::route_of(fault.upstream));
             let manner = match fault.way {
                 Way::Ends => Manner::Slow(UPSTREAM_LATE),
                 Way::Silence => Manner::Silent,
@@ -376,28 +372,6 @@ fn cut(nodes: &Nodes, fault: &Fault, wire: Wire) {
     }
     pause(fault.span);
     wire.heal();
-}
-
-/// A route whose servers were all away a moment ago: breakers still leave those that are back
-/// alone, and a request tries the one that is not out again before it tries them. So one more that
-/// fails is as good as all.
-struct Shaken<'a>(Option<(&'a Nodes, usize)>);
-
-impl<'a> Shaken<'a> {
-    fn begin(nodes: &'a Nodes, route: usize) -> Self {
-        let weather = &nodes.place.weather;
-        let lately = Instant::now().checked_sub(BREAKERS_OPEN);
-        let shaken = lately.is_none_or(|lately| weather.was_away(Who::Route(route), lately));
-        let shaken = shaken.then_some((nodes, route));
-        shaken.inspect(|_| weather.leaves(Who::Route(route), Leave::Killed));
-        Shaken(shaken)
-    }
-}
-
-impl Drop for Shaken<'_> {
-    fn drop(&mut self) {
-        self.0.inspect(|(nodes, route)| nodes.place.weather.returns(Who::Route(*route)));
-    }
 }
 
 /// A gateway that is away from the table of sessions for so long that others may think it dead,

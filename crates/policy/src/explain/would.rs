@@ -180,7 +180,7 @@ pub fn route(rule: &str) -> &'static str {
         "trials-turn" => "the next requests go to upstreams that serve as usual",
         "only-trials-left" => "an upstream that serves as usual",
         "tried-before" => "an upstream that was not tried yet",
-        "last-resort" => "an upstream that is well: all of them are out or down",
+        "last-resort" => "an upstream that is well: all that were not tried are out or down",
         _ => "",
     }
 }

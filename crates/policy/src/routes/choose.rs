@@ -1,10 +1,12 @@
 //! Which of a route's upstreams gets this request?
 //!
 //! Everybody has a *place*, and only those with the best place that anybody has are looked at:
-//! serving, on trial with room, the same again for those this request has already tried, and at
-//! last those that are out or down. Nobody is ever wholly given up: when all are gone, a few
-//! requests at a time still go to one of them, so that a restart is seen by the next client and
-//! a server that hangs does not pile requests up.
+//! serving, on trial with room, out; then those that serve and have failed this very request; and
+//! at last those that are down. Somebody who is out may be back, for nobody looks until its time is
+//! over, and who has just failed this request has most likely not changed; a check that says down
+//! has looked. Nobody is ever wholly given up: when all are gone, a few requests at a time still go
+//! to one of them, so that a restart is seen by the next client and a server that hangs does not
+//! pile requests up.
 //!
 //! Among those that serve, the least loaded gets it: whoever has the lowest
 //! `(active + 1) / (weight * warmth)`. Whoever is less than half a request from there, and whoever
@@ -82,7 +84,7 @@ pub enum Rule {
     OnlyTrialsLeft,
     /// Everybody usable has been tried, so one of them again.
     TriedBefore,
-    /// Everybody is out or down.
+    /// Everybody who has not failed this request is out or down.
     LastResort,
 }
 
@@ -114,6 +116,12 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Who gets the request. `turn` counts the route's requests.
 pub fn pick(candidates: &[Candidate], now: Time, rules: &Rules, turn: u64) -> Pick {
     Choice::make(candidates, now, rules, turn).pick
+}
+
+/// Whether the request would go to somebody whom it has not tried.
+pub fn has_untried(candidates: &[Candidate], rules: &Rules) -> bool {
+    let best = candidates.iter().map(|one| (Place::of(one, rules), one.tried)).min();
+    best.is_some_and(|(place, tried)| !tried && place != Place::Full)
 }
 
 /// The same choice, with what it went by. `name` tells who a candidate is.
@@ -162,9 +170,9 @@ pub fn explain(
 enum Place {
     Serving,
     Trial,
+    Out,
     ServingTried,
     TrialTried,
-    Out,
     Down,
     OutTried,
     DownTried,

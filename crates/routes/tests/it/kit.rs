@@ -122,6 +122,13 @@ impl Bench {
         events.iter().map(|one| format!("{}: {}\n", one.kind, one.detail)).collect()
     }
 
+    /// What is thought of an upstream.
+    pub fn standing(&self, upstream: &Upstream) -> &'static str {
+        let (address, routes) = (upstream.address.to_string(), self.proxy.overview());
+        let mut all = routes.iter().flat_map(|route| &route.upstreams);
+        all.find(|one| *one.address == *address).expect("is an upstream").standing
+    }
+
     /// How many requests were sent again.
     pub fn retries(&self) -> u64 {
         self.proxy.overview().iter().map(|route| route.retries).sum()

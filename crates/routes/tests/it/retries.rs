@@ -3,6 +3,8 @@
 use crate::kit::{Bench, Upstream};
 use serde_json::json;
 use skep_routes::ProxyOptions;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
@@ -56,6 +58,43 @@ fn somebody_else_is_asked_if_one_hangs_breaks_or_is_not_there() {
         }
         assert!(bench.recorded(4).iter().any(|one| one.tries == 2), "the bad one was asked");
     }
+}
+
+/// Answers while it is well, and breaks connections while it is not.
+fn moody(is_well: &Arc<AtomicBool>) -> Upstream {
+    let is_well = Arc::clone(is_well);
+    Upstream::new(move |talk| {
+        talk.hear()?;
+        if !is_well.load(Ordering::SeqCst) {
+            return talk.reset();
+        }
+        talk.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+    })
+}
+
+#[test]
+fn one_that_is_out_is_asked_before_the_same_one_again() {
+    let well = [false, true].map(|is_well| Arc::new(AtomicBool::new(is_well)));
+    let upstreams = [moody(&well[0]), moody(&well[1])];
+    let retry = json!({ "retry": { "tries": 1, "budget": 1.0 } });
+    let bench = Bench::new(&[&upstreams[0], &upstreams[1]], retry);
+    let get = || {
+        let mut client = bench.client();
+        client.send(GET);
+        client.answer().status
+    };
+    let mut requests = 0;
+    while bench.standing(&upstreams[0]) != "out" {
+        assert_eq!(get(), 200, "{}", bench.told());
+        requests += 1;
+        assert!(requests < 100, "it goes out");
+    }
+    // Now the one that is out is back, and the other one breaks.
+    well[0].store(true, Ordering::SeqCst);
+    well[1].store(false, Ordering::SeqCst);
+    assert_eq!(get(), 200, "{}", bench.told());
+    let records = bench.recorded(requests + 1);
+    assert_eq!(records.last().map(|one| one.tries), Some(2), "the serving one came first");
 }
 
 #[test]

@@ -48,8 +48,14 @@ fn the_best_place_that_anybody_has_decides() {
         ("fewer active", &[busy(Standing::Ready, 2), READY], (1, Rule::LeastLoaded)),
         ("trial before tried", &[tried(READY), trial], (1, Rule::OnlyTrialsLeft)),
         ("full trial", &[full, busy(Standing::Trial, 2)], (1, Rule::OnlyTrialsLeft)),
-        ("tried before out", &[with(OUT), tried(READY)], (1, Rule::TriedBefore)),
-        ("tried trial before out", &[with(OUT), tried(trial)], (1, Rule::TriedBefore)),
+        ("out before tried", &[tried(READY), with(OUT)], (1, Rule::LastResort)),
+        ("out before a tried trial", &[tried(trial), with(OUT)], (1, Rule::LastResort)),
+        ("tried before full out", &[busy(OUT, 8), tried(READY)], (1, Rule::TriedBefore)),
+        ("tried before down", &[down, tried(READY)], (1, Rule::TriedBefore)),
+        ("tried trial before down", &[down, tried(trial)], (1, Rule::TriedBefore)),
+        ("tried and well before tried and out", &[tried(with(OUT)), tried(READY)], {
+            (1, Rule::TriedBefore)
+        }),
         ("out before down", &[down, with(OUT)], (1, Rule::LastResort)),
         ("another before the same", &[tried(with(OUT)), down], (1, Rule::LastResort)),
         ("the only one again", &[tried(down)], (0, Rule::LastResort)),
@@ -199,13 +205,15 @@ proptest! {
                     Standing::Ready | Standing::Warming { .. } => {}
                     Standing::Trial => prop_assert!(chosen.waiting < rules.probes),
                     Standing::Out { .. } | Standing::Down => {
-                        prop_assert!(!candidates.iter().any(serves));
+                        let passed = |one: &Candidate| serves(one) && !one.tried;
+                        prop_assert!(!candidates.iter().any(passed));
                         prop_assert_eq!(rule, Rule::LastResort);
                         prop_assert!(chosen.waiting < rules.last_resort_max);
                     }
                 }
                 let unused = |one: &Candidate| !one.tried && serves(one);
                 prop_assert!(!chosen.tried || !candidates.iter().any(unused));
+                prop_assert_eq!(has_untried(&candidates, &rules), !chosen.tried);
                 if rule == Rule::LeastLoaded {
                     let load = load(&chosen, NOW, &rules);
                     for other in candidates.iter().filter(|other| unused(other)) {
@@ -215,6 +223,7 @@ proptest! {
                 }
             }
             Pick::Busy { retry_after } => {
+                prop_assert!(!has_untried(&candidates, &rules));
                 prop_assert!(!candidates.iter().any(serves));
                 prop_assert!(retry_after >= RETRY_AFTER_MIN);
                 prop_assert!(candidates.iter().all(|one| one.waiting >= 3));
