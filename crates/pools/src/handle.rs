@@ -389,6 +389,7 @@ impl Pools {
     /// what is left and says what that was.
     pub async fn shutdown(&self, limit: Duration) -> Report {
         let engine = &self.inner.engine;
+        let _closer = engine.closer();
         engine.drain(self.now());
         let drained = self.until(|| {
             let deserted = engine.is_deserted();

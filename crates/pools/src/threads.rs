@@ -162,8 +162,6 @@ impl Hands for Threads {
         if let Some(timer) = self.world.timer.get() {
             timer.unpark();
         }
-        // There may be no timer any more, if it saw everybody gone before somebody came late.
-        self.world.gone.notify_waiters();
     }
 }
 

@@ -171,9 +171,17 @@ impl Engine {
         self.finished.load(Ordering::SeqCst)
     }
 
+    /// Somebody shuts the pools down, until what is returned is dropped: so long the timer stays,
+    /// even if all have gone, for somebody may come late.
+    pub(crate) fn closer(&self) -> Closer<'_> {
+        self.closers.fetch_add(1, Ordering::SeqCst);
+        Closer(self)
+    }
+
     /// Whether the timer can go too.
     pub fn is_over(&self) -> bool {
-        self.is_finished() || (self.phase() != OPEN && self.is_deserted())
+        let is_awaited = self.closers.load(Ordering::SeqCst) > 0;
+        self.is_finished() || (self.phase() != OPEN && !is_awaited && self.is_deserted())
     }
 
     /// Whether nobody is there, not even a thread that was given up, and nothing waits. Who comes
@@ -207,5 +215,15 @@ impl Engine {
                 self.drop_for_good(tier, record, true, now);
             }
         }
+    }
+}
+
+/// Somebody who shuts the pools down.
+pub(crate) struct Closer<'a>(&'a Engine);
+
+impl Drop for Closer<'_> {
+    fn drop(&mut self) {
+        self.0.closers.fetch_sub(1, Ordering::SeqCst);
+        self.0.hands.wake_timer();
     }
 }

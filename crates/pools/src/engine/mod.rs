@@ -91,6 +91,8 @@ pub struct Engine {
     /// Those who have tasks in their hands that came too late.
     sweeping: AtomicU32,
     finished: AtomicBool,
+    /// Those who are shutting the pools down; the timer keeps their limits.
+    closers: AtomicU32,
     pub(crate) chance: Mutex<SeededChance>,
     hands: Box<dyn Hands>,
 }
@@ -159,6 +161,7 @@ impl Engine {
             dropped: Mutex::default(),
             sweeping: AtomicU32::new(0),
             finished: AtomicBool::new(false),
+            closers: AtomicU32::new(0),
             chance: Mutex::new(SeededChance::new(seed)),
             hands,
             options,
