@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread::JoinHandle;
 
 /// Pages in the log from which it is copied beside the writer: 4 MiB.
 const COPY_FROM_PAGES: i32 = 1_024;
@@ -19,12 +20,14 @@ const COPY_FROM_PAGES: i32 = 1_024;
 const FINISH_FROM_PAGES: i32 = 8_192;
 
 const COPY: &str = "PRAGMA wal_checkpoint(PASSIVE)";
+const FINISH: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 
 /// The writer's side.
 pub(super) struct Checkpoints {
     /// Pages in the log after the last commit.
     pages: Arc<AtomicI32>,
     ask: Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Checkpoints {
@@ -45,14 +48,14 @@ impl Checkpoints {
             .map_err(|error| connection::classify(error, path))?;
         let beside = connection::open_beside(path)?;
         let (ask, asked) = async_channel::bounded::<()>(1);
-        start_thread("skep-checkpoint", move || {
+        let thread = start_thread("skep-checkpoint", move || {
             while asked.recv_blocking().is_ok() {
                 copy(&beside);
             }
             drop(beside);
             drop(held);
         })?;
-        Ok(Checkpoints { pages, ask })
+        Ok(Checkpoints { pages, ask, thread })
     }
 
     /// To be called after a commit.
@@ -65,6 +68,15 @@ impl Checkpoints {
         if pages >= FINISH_FROM_PAGES {
             copy(writer);
         }
+    }
+
+    /// Copies everything and cuts the log back to nothing, when the thread has gone: while one
+    /// copies, SQLite lets nobody else begin to. Best effort: the log is replayed at the next start
+    /// anyway.
+    pub(super) fn finish(self, writer: &Connection) {
+        drop(self.ask);
+        let _ = self.thread.join();
+        let _ = writer.execute_batch(FINISH);
     }
 }
 

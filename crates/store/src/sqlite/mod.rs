@@ -17,6 +17,7 @@ use readers::Readers;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot, watch};
 use writer::{Call, Job, Writer};
@@ -201,9 +202,9 @@ fn unanswered() -> StoreError {
 pub(crate) fn start_thread(
     name: &str,
     work: impl FnOnce() + Send + 'static,
-) -> Result<(), StoreError> {
+) -> Result<JoinHandle<()>, StoreError> {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-    started.map(|_| ()).map_err(|error| StoreError::Refused {
+    started.map_err(|error| StoreError::Refused {
         store: NAME,
         cause: format!("no thread could be started: {error}"),
     })

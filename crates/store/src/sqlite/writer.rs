@@ -146,8 +146,8 @@ impl Writer {
             batch.push(first);
             self.commit_together(&mut batch, queue);
         }
-        // Best effort: the write-ahead log is replayed at the next start anyway.
-        let _ = self.connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE)");
+        let _ = self.connection.execute_batch("PRAGMA optimize");
+        self.checkpoints.finish(&self.connection);
     }
 
     fn commit_together(&self, batch: &mut Vec<Box<dyn Job>>, queue: &Receiver<Box<dyn Job>>) {
