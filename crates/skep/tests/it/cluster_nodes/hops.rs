@@ -136,3 +136,42 @@ fn without_a_secret_this_machine_is_believed_and_still_nothing_malformed() {
     let header = header_of(&forger(&realm(&trio), None, (60, 0)), "b", "POST", "/api/v1/push");
     check_refused(&trio, &[(HOP, &header)], "stale");
 }
+
+#[test]
+fn a_pop_of_another_node_needs_its_clients_key_and_a_hop_stands_in_for_none() {
+    let trio = Trio::start(&[&format!("cluster.secret={SECRET}")]);
+    let realm = realm(&trio);
+    let genuine = forger(&realm, Some(SECRET), (0, 0));
+    let path = format!("/api/v1/pop/queue/{}?consumerGroup=g", trio.queue_of(1, "g"));
+    let send = |hop: &str, key: Option<&str>| {
+        let bearer = key.map(|key| format!("Bearer {key}"));
+        let mut headers = vec![(HOP, hop)];
+        headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
+        let answer = trio.node(1).send("GET", &path, &headers, None);
+        let code = match answer.status {
+            204 => Value::Null,
+            _ => answer.json()["code"].clone(),
+        };
+        (answer.status, code)
+    };
+    let pop = |key: Option<&str>| send(&header_of(&genuine, "b", "GET", &path), key);
+    assert_eq!(pop(None), (204, Value::Null), "nobody has made a key yet");
+    let mut admin = None;
+    let mut make = |scopes: &str| {
+        let body = json!({ "name": scopes, "scopes": [scopes] }).to_string();
+        let bearer = admin.as_ref().map(|admin| format!("Bearer {admin}"));
+        let headers: Vec<_> = bearer.iter().map(|bearer| ("authorization", &**bearer)).collect();
+        let made = trio.node(1).send("POST", "/api/v1/keys", &headers, Some(&body));
+        assert_eq!(made.status, 201, "{}", made.body);
+        let secret = made.json()["secret"].as_str().expect("a key").to_owned();
+        admin.get_or_insert_with(|| secret.clone());
+        secret
+    };
+    let (_, popper, pusher) = (make("admin"), make("pop"), make("push"));
+    assert_eq!(pop(None), (401, json!("E_KEY_MISSING")));
+    assert_eq!(pop(Some("skep_nonsense")), (401, json!("E_KEY_WRONG")));
+    assert_eq!(pop(Some(&pusher)), (403, json!("E_SCOPE")));
+    assert_eq!(pop(Some(&popper)), (204, Value::Null));
+    let forged = header_of(&forger(&realm, None, (0, 0)), "b", "GET", &path);
+    assert_eq!(send(&forged, Some(&popper)), (403, json!("E_HOP")));
+}
