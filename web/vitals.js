@@ -75,7 +75,7 @@ export function vitals() {
     set({ numbers: { queues, polls, monitors, ...all } }) {
       const none = "none yet";
       if (queues) tiles.queues.set(count(queues.pending), queues.queues ? `pending in ${many(queues.queues, "queue")}` : none);
-      if (queues) tiles.dead.set(count(queues.dead), queues.dead ? "wait for somebody" : "none", queues.dead > 0);
+      if (queues) tiles.dead.set(count(queues.dead), queues.dead ? "wait for somebody" : "no message given up", queues.dead > 0);
       if (polls) tiles.polls.set(count(polls.endpoints), polls.endpoints ? (polls.failing ? `${count(polls.failing)} failing` : "all are well") : none, polls.failing > 0);
       if (monitors) tiles.monitors.set(count(monitors.servers), monitors.servers ? (monitors.below_target ? `${count(monitors.below_target)} below target` : `watched by ${many(monitors.monitors, "monitor")}`) : none, monitors.below_target > 0);
       tiles.sessions.set(count(all.sessions), all.workers ? `on ${many(all.workers, "worker")}${all.sessions_waiting ? `; ${count(all.sessions_waiting)} wait` : ""}` : "no worker yet", all.sessions_waiting > 0);

@@ -1,6 +1,6 @@
 //! What a node counts about deciding and forwarding.
 
-use crate::forward::PeerNow;
+use crate::forward::{OutcomesNow, PeerNow};
 use crate::metrics::PulseMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -35,8 +35,44 @@ pub struct ClusterMetrics {
     imbalance: Ratio,
     entries: Gauge,
     handed_over: Counter,
+    outcomes: OutcomeMetrics,
     /// What was added to the counters of each node so far.
     added: Arc<Mutex<HashMap<String, [u64; 3]>>>,
+}
+
+/// What is remembered for nodes that ask again.
+#[derive(Clone, Default)]
+struct OutcomeMetrics {
+    known: Gauge,
+    bytes: Gauge,
+    again: Counter,
+    crowded_out: Counter,
+}
+
+impl OutcomeMetrics {
+    fn register(&self, registry: &mut Registry) {
+        let known = "Answers to requests of other nodes that are kept in case they ask again";
+        registry.register("skep_cluster_outcomes", known, self.known.clone());
+        let bytes = "Memory that these answers take";
+        registry.register("skep_cluster_outcomes_bytes", bytes, self.bytes.clone());
+        let again = "Requests of other nodes that got the answer of an earlier one";
+        registry.register("skep_cluster_outcomes_repeated", again, self.again.clone());
+        let crowded_out = "Answers that were forgotten before their time, for want of room";
+        registry.register("skep_cluster_outcomes_crowded_out", crowded_out, {
+            self.crowded_out.clone()
+        });
+    }
+
+    fn refresh(&self, now: &OutcomesNow) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.known.set(number(now.known));
+        self.bytes.set(number(now.bytes));
+        for (counter, now) in
+            [(&self.again, now.answered_again), (&self.crowded_out, now.crowded_out)]
+        {
+            counter.inc_by(now.saturating_sub(counter.get()));
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -83,6 +119,7 @@ impl Default for ClusterMetrics {
             imbalance: Ratio::default(),
             entries: Gauge::default(),
             handed_over: Counter::default(),
+            outcomes: OutcomeMetrics::default(),
             added: Arc::default(),
             decisions,
         }
@@ -149,6 +186,7 @@ impl ClusterMetrics {
             "Pops that waited here and went on at another node when this one stopped",
             self.handed_over.clone(),
         );
+        self.outcomes.register(registry);
     }
 
     pub(crate) fn decided(&self, rule: Rule) {
@@ -176,6 +214,11 @@ impl ClusterMetrics {
     /// A hop header was not believed.
     pub fn refused_hop(&self, reason: &'static str) {
         self.refused.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    /// What is remembered for nodes that ask again.
+    pub(crate) fn remembers(&self, now: &OutcomesNow) {
+        self.outcomes.refresh(now);
     }
 
     pub(crate) fn refresh(&self, score: f64, imbalance: f64, entries: u64, peers: &[PeerNow]) {
@@ -239,5 +282,17 @@ mod tests {
         let node = NodeLabels { node: "b".into() };
         assert_eq!(metrics.forwarded.get_or_create(&node).get(), 9);
         assert_eq!(metrics.under_way.get_or_create(&node).get(), 3);
+    }
+
+    #[test]
+    fn what_is_remembered_is_shown_and_what_happened_to_it_is_added_once() {
+        let metrics = ClusterMetrics::default();
+        for (known, answered_again) in [(3, 1), (2, 1), (0, 4)] {
+            let bytes = 100 * known;
+            metrics.remembers(&OutcomesNow { known, bytes, answered_again, ..Default::default() });
+        }
+        let told = &metrics.outcomes;
+        assert_eq!((told.known.get(), told.bytes.get(), told.again.get()), (0, 0, 4));
+        assert_eq!(told.crowded_out.get(), 0);
     }
 }

@@ -186,6 +186,7 @@ impl Cluster {
             entries,
             &inner.forwarder.peers().iter().map(|peer| peer.now()).collect::<Vec<_>>(),
         );
+        inner.metrics.remembers(&self.outcomes().now());
     }
 }
 

@@ -184,12 +184,16 @@ impl Hops {
         path_and_query: &str,
     ) -> HeaderValue {
         let issued = self.clock.now().as_nanos() / 1_000;
-        let mut text = String::with_capacity(256);
+        let (mut text, mut id_text) = (String::with_capacity(256), Uuid::encode_buffer());
+        let id = id.0.simple().encode_lower(&mut id_text);
+        for part in [VERSION, &self.tag, self.here.as_str(), id] {
+            text.push_str(part);
+            text.push(' ');
+        }
         // Writing to a text cannot fail.
-        let _ = write!(text, "{VERSION} {} {} {id} {issued} ", self.tag, self.here);
         let _ = match client {
-            Some(client) => write!(text, "{client}"),
-            None => text.write_str(NONE),
+            Some(client) => write!(text, "{issued} {client}"),
+            None => write!(text, "{issued} {NONE}"),
         };
         let proof = self.secret.as_ref().map(|secret| {
             let parts = self.parts(&text, to, method, path_and_query);

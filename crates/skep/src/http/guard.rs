@@ -16,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
-use skep_cluster::forward::HOP;
+use skep_cluster::forward::{HOP, HopInfo};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -35,8 +35,13 @@ static PROOFS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, API_KEY
 static BESIDE: [HeaderName; 3] = [header::HOST, header::ORIGIN, CSRF_TOKEN];
 
 /// What proxies add.
-const FORWARDED: [&str; 5] =
-    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+static FORWARDED: [HeaderName; 5] = [
+    header::FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-real-ip"),
+    header::VIA,
+];
 
 /// The largest body of a route that anybody may ask for: whoever is not known does not get much
 /// memory.
@@ -125,6 +130,9 @@ pub async fn guard(
     let mut noted = Noted::new(request.method(), request.uri(), request.headers(), address, route);
     let need = needs.of(request.method(), route);
     let believed = take_hop(&shared, &mut request, address);
+    if request.extensions().get::<HopInfo>().is_some() {
+        noted.is_for_node();
+    }
 
     let body_max = match need {
         Need::Nothing => PUBLIC_BODY_BYTES_MAX,
@@ -352,7 +360,7 @@ fn identify(
         return Ok(None);
     }
     check_host(headers, shared.address)?;
-    if FORWARDED.iter().any(|name| headers.contains_key(*name)) {
+    if FORWARDED.iter().any(|name| headers.contains_key(name)) {
         // A proxy on this machine speaks for somebody who may be anywhere.
         return Ok(None);
     }

@@ -31,6 +31,8 @@ pub struct Noted<'route> {
     route: Option<&'route str>,
     actor: Option<Cow<'static, str>>,
     told: Option<Told>,
+    /// Whether another node asks, which gives the answer its headers itself.
+    for_node: bool,
 }
 
 impl<'route> Noted<'route> {
@@ -51,7 +53,13 @@ impl<'route> Noted<'route> {
             route,
             actor: None,
             told: None,
+            for_node: false,
         }
+    }
+
+    /// It is another node that asks, for a client of its own.
+    pub fn is_for_node(&mut self) {
+        self.for_node = true;
     }
 
     /// Its id.
@@ -79,7 +87,7 @@ impl<'route> Noted<'route> {
         let passed = is_message(self.route) && status < 400;
         let access_log = self.kept(shared).filter(|_| !passed);
         let is_logged = shared.settings.log.access && !passed;
-        let Noted { id, method, uri, address, actor, told, .. } = self;
+        let Noted { id, method, uri, address, actor, told, for_node, .. } = self;
         if is_logged || access_log.is_some() {
             let end = uri.path().floor_char_boundary(PATH_BYTES_MAX);
             let (path, actor) = (redact(&uri.path()[..end]), actor.as_deref().unwrap_or("-"));
@@ -109,7 +117,9 @@ impl<'route> Noted<'route> {
                 });
             }
         }
-        add_headers(response, &id);
+        if !for_node {
+            add_headers(response, &id);
+        }
         let served_by = response.headers_mut().entry(SERVED_BY);
         served_by.or_insert_with(|| shared.name_header.clone());
         let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;

@@ -4,6 +4,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use jiff::Timestamp;
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,6 +14,22 @@ const GATHER_BYTES: usize = 64 << 10;
 
 /// Room for a head, and a short body.
 const HEAD_BYTES: usize = 1 << 10;
+
+thread_local! {
+    /// The second, and the field that says it: thousands of answers are of the same one.
+    static DATE: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
+}
+
+fn write_date(out: &mut Vec<u8>) {
+    let now = Timestamp::now();
+    DATE.with_borrow_mut(|(second, field)| {
+        if *second != now.as_second() {
+            let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT");
+            (*second, *field) = (now.as_second(), format!("date: {date}\r\n"));
+        }
+        out.extend_from_slice(field.as_bytes());
+    });
+}
 
 /// An answer on its way to the client.
 pub struct Telling {
@@ -43,7 +60,7 @@ impl Telling {
             }
         }
         if !parts.headers.contains_key(header::DATE) {
-            write!(out, "date: {}\r\n", Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT"))?;
+            write_date(&mut out);
         }
         match length {
             _ if bodyless => {}

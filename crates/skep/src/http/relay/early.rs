@@ -81,6 +81,9 @@ impl Early {
         let mut noted = Noted::new(&parts.method, &parts.uri, &parts.headers, from, Some(route));
         let told = || Told::of(&parts.headers, &parts.uri, Version::HTTP_11, 0);
         noted.look(shared, admitted.as_ref(), told);
+        if hop.is_some() {
+            noted.is_for_node();
+        }
         let said = parts.headers.get_all(header::CONNECTION);
         let closes = said.iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"close"));
         let arrival = hop
