@@ -31,6 +31,9 @@ pub fn test(arguments: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
+/// How many tests run at once.
+const THREADS: &str = "NEXTEST_TEST_THREADS";
+
 /// Every interleaving of the pools' hand-off that matters, by loom. In a build folder of its own,
 /// because its flag would make everything else build again.
 fn explore_hand_off() -> Result<(), String> {
@@ -52,7 +55,13 @@ fn run_tests(arguments: &[&str]) -> Result<(), String> {
     };
     if works(cargo().args(["nextest", "--version"])) {
         let all = ["nextest", "run", "--workspace", "--no-fail-fast"];
-        step("tests", shared().args(all).args(arguments))?;
+        let mut command = shared();
+        if std::env::var_os(THREADS).is_none() {
+            // Many tests wait for processes that they have started.
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            command.env(THREADS, (cores + 1).to_string());
+        }
+        step("tests", command.args(all).args(arguments))?;
         step("documentation's tests", shared().args(["test", "--workspace", "--doc", "--quiet"]))
     } else {
         step("tests", shared().args(["test", "--workspace", "--no-fail-fast"]).args(arguments))

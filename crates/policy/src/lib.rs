@@ -53,9 +53,11 @@ pub mod span;
 pub mod throttle;
 mod time;
 pub mod troubles;
+mod words;
 
 pub use chance::{Chance, SeededChance};
 pub use flaw::Flaw;
 pub use id::{BadName, DecisionId, NAME_LENGTH_MAX, Name};
 pub use reason::{Decision, Number, Reason, Rejected};
 pub use time::{Clock, Time};
+pub use words::many_of;

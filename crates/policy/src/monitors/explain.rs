@@ -5,6 +5,7 @@ use super::plan::{Cause, Change, Outcome, Plan, Rule, State, Stay, Verdict};
 use super::roster::Roster;
 use super::score::{Health, Measured};
 use super::view::{ViolationView, violations};
+use crate::many_of;
 use serde::Serialize;
 
 /// Why one monitor is to one server what it is, and what would change that.
@@ -189,7 +190,9 @@ impl Words<'_> {
             Stay::StillBlocked => format!("paused: {}", self.cause(verdict)),
             Stay::RecheckLater => "what paused it is gone, the re-check is not due yet".to_owned(),
             Stay::NotEligible => self.cause(verdict),
-            Stay::TooFewSamples { has, needs } => format!("it has {has} samples and needs {needs}"),
+            Stay::TooFewSamples { has, needs } => {
+                format!("it has {} and needs {needs}", many_of(u64::from(has), "sample"))
+            }
             Stay::AccountFull { active, testing, limit } => {
                 let account = self.roster.monitor(verdict.monitor).account.as_ref();
                 let account = account.map_or_else(String::new, ToString::to_string);

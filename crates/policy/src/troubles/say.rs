@@ -1,6 +1,7 @@
 //! Troubles in words: one sentence each, without its full stop.
 
 use super::{Fact, Switched, Trouble};
+use crate::many_of;
 
 /// What is wrong.
 pub fn one(fact: &Fact, now_ms: i64) -> String {
@@ -14,7 +15,10 @@ pub fn one(fact: &Fact, now_ms: i64) -> String {
             match left / 86_400_000 {
                 _ if left <= 0 => "The certificate of this node has ended".to_owned(),
                 0 => "The certificate of this node ends within a day".to_owned(),
-                days => format!("The certificate of this node ends in {}", count(days, "day")),
+                days => {
+                    let days = many_of(days.unsigned_abs(), "day");
+                    format!("The certificate of this node ends in {days}")
+                }
             }
         }
         Fact::Standing { standing } => {
@@ -34,7 +38,7 @@ pub fn one(fact: &Fact, now_ms: i64) -> String {
                 group => format!("{group} is"),
             };
             let left = if *pending == 1 { "is" } else { "are" };
-            let pending = count(i64::try_from(*pending).unwrap_or(i64::MAX), "message");
+            let pending = many_of(*pending, "message");
             format!("In {queue}, {group} {lag} behind: {pending} {left} left{nobody}")
         }
         Fact::Dead { queue, dead, lately: 0, .. } => {
@@ -134,18 +138,10 @@ fn sessions(number: u64) -> String {
     many_of(number, "session")
 }
 
-fn many_of(number: u64, noun: &str) -> String {
-    count(i64::try_from(number).unwrap_or(i64::MAX), noun)
-}
-
-fn count(number: i64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
 /// The largest unit of a span.
 fn span(ms: i64) -> String {
-    let seconds = ms / 1_000;
+    let seconds = u64::try_from(ms / 1_000).unwrap_or(0);
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
     let (size, noun) = units.into_iter().find(|(size, _)| seconds >= *size).unwrap_or(units[3]);
-    count(seconds / size, noun)
+    many_of(seconds / size, noun)
 }

@@ -4,6 +4,7 @@ use crate::cli::cells::{group, list, more, name, rate, second, seconds, to_the_s
 use crate::cli::output::{self, text};
 use crate::cli::push::visible;
 use serde_json::Value;
+use skep_policy::many_of;
 use std::collections::BTreeMap;
 
 /// Groups of a partition that are told in its row.
@@ -115,9 +116,10 @@ fn headline(queue: &Value) -> String {
         }
     }
     let totals = &queue["totals"];
-    let [total, pending, dead] =
-        ["total", "pending", "deadLetter"].map(|field| text(totals, field));
-    line.push_str(&format!("\n{total} messages, {pending} pending, {dead} dead letters"));
+    let count = |field: &str| totals[field].as_u64().unwrap_or_default();
+    let [total, dead] = [("total", "message"), ("deadLetter", "dead letter")]
+        .map(|(field, noun)| many_of(count(field), noun));
+    line.push_str(&format!("\n{total}, {} pending, {dead}", count("pending")));
     let delayed = totals["delayed"].as_u64().or(queue["messages"]["delayed"].as_u64());
     if let Some(delayed) = delayed.filter(|count| *count > 0) {
         line.push_str(&format!(", {delayed} delayed"));
@@ -219,7 +221,7 @@ mod tests {
     fn a_queue_is_told_in_two_lines_and_more_only_if_there_is_more_to_tell() {
         let mut queue = shown();
         let plainly =
-            "shop.orders, namespace shop, task orders\n9 messages, 4 pending, 1 dead letters";
+            "shop.orders, namespace shop, task orders\n9 messages, 4 pending, 1 dead letter";
         assert_eq!(headline(&queue), plainly);
         queue["totals"]["delayed"] = json!(2);
         queue["clearedAt"] = json!("2026-07-01T10:00:00.123456Z");
