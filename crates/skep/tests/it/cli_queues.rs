@@ -128,7 +128,7 @@ fn a_refused_acknowledgement_ends_with_1_and_its_reason() {
     let dead = place.skep(&dead);
     assert!(dead.code == Some(0) && dead.text.contains("is a dead letter"), "{dead:?}");
     let shown = place.skep(&["queues", "show", "orders"]);
-    assert!(shown.text.contains("1 dead letters"), "{shown:?}");
+    assert!(shown.text.contains("1 dead letter\n"), "{shown:?}");
 }
 
 #[test]
