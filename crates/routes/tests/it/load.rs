@@ -1,6 +1,7 @@
 //! Many clients at once, bodies of all sizes in all framings, and every byte compared.
 
-use crate::kit::{Bench, Dice, Talk, Upstream, Wire};
+use crate::dice::Dice;
+use crate::kit::{Bench, Talk, Upstream, Wire};
 use serde_json::json;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

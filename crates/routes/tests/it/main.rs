@@ -1,5 +1,6 @@
 //! The proxy over real sockets, with clients and upstreams that do not behave.
 
+mod dice;
 mod h2;
 mod interim;
 mod kit;

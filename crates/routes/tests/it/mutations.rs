@@ -1,7 +1,8 @@
 //! Requests that are nearly right. Whatever gets through is read by an upstream as the proxy read
 //! it: the upstream's own, simple parser finds the same requests that clients get answers for.
 
-use crate::kit::{Bench, Dice, Upstream, Wire};
+use crate::dice::Dice;
+use crate::kit::{Bench, Upstream, Wire};
 use serde_json::json;
 use skep_routes::ProxyOptions;
 use std::time::Duration;
