@@ -152,6 +152,9 @@ fn a_pop_of_another_node_needs_its_clients_key_and_a_hop_stands_in_for_none() {
             204 => Value::Null,
             _ => answer.json()["code"].clone(),
         };
+        // A node that asks sets what browsers go by itself; whoever only says to be one gets it.
+        let set = !answer.header("content-security-policy").is_empty();
+        assert_eq!(set, code == "E_HOP", "{code}");
         (answer.status, code)
     };
     let pop = |key: Option<&str>| send(&header_of(&genuine, "b", "GET", &path), key);
