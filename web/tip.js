@@ -8,6 +8,7 @@ const LINGER = 150; // milliseconds in which the pointer may go from the label t
 const EDGE = 8;
 let box = null;
 let shown = null;
+let placed = null; // where the label was when the box was placed beside it
 let leaving = 0;
 
 function make() {
@@ -21,7 +22,25 @@ function make() {
   }, { capture: true });
   addEventListener("pointerdown", (event) => { if (shown && !shown.contains(event.target) && !box.contains(event.target)) hide(); });
   addEventListener("hashchange", hide);
-  addEventListener("scroll", (event) => { if (shown && event.target !== box) hide(); }, { capture: true, passive: true });
+  addEventListener("scroll", scrolled, { capture: true, passive: true });
+}
+
+function place() {
+  placed = shown.getBoundingClientRect();
+  const [wide, high] = [box.offsetWidth, box.offsetHeight];
+  const below = placed.bottom + 6 + high < innerHeight || placed.top < high;
+  box.style.left = `${Math.max(EDGE, Math.min(placed.left, document.documentElement.clientWidth - wide - EDGE))}px`;
+  box.style.top = `${below ? placed.bottom + 6 : placed.top - 6 - high}px`;
+}
+
+// The browser tells of a scroll a frame later: a label that the keyboard reached by scrolling is shown by then, and so
+// may be one that the pointer came to after the page had come to rest. Only a label that moves away takes its box along.
+function scrolled(event) {
+  if (!shown || event.target === box) return;
+  const now = shown.getBoundingClientRect();
+  if (now.left === placed.left && now.top === placed.top) return;
+  if (shown.matches(":focus-visible")) place();
+  else hide();
 }
 
 function show(label, { what, over, metric }) {
@@ -35,11 +54,7 @@ function show(label, { what, over, metric }) {
   (label.closest("dialog") ?? document.body).append(box);
   box.showPopover();
   label.setAttribute("aria-describedby", box.id);
-  const at = label.getBoundingClientRect();
-  const [wide, high] = [box.offsetWidth, box.offsetHeight];
-  const below = at.bottom + 6 + high < innerHeight || at.top < high;
-  box.style.left = `${Math.max(EDGE, Math.min(at.left, document.documentElement.clientWidth - wide - EDGE))}px`;
-  box.style.top = `${below ? at.bottom + 6 : at.top - 6 - high}px`;
+  place();
 }
 
 function hide() {

@@ -25,7 +25,7 @@ export function mount(root, { signal, params, noteParams }) {
       { title: "Setting", class: "free", cell: (one) => [h("a", { class: "mono", href: `#/settings?setting=${encodeURIComponent(one.key)}`, "aria-current": one.key === chosen ? "true" : null }, h("strong", null, one.key)), h("div", { class: "dim mono small" }, broken(one.environment))] },
       { title: "Value", class: "free", cell: (one) => [h("span", { class: "mono" }, one.value || "–"), one.value !== one.default && h("div", { class: "dim small" }, `usually ${one.default || "not set"}`)] },
       { title: "From", class: "free", cell: (one) => (one.is_set ? h("span", { class: "pill" }, one.origin) : h("span", { class: "dim" }, one.origin)) },
-      { title: "What it is for", class: "free", cell: (one) => [inline(one.help), h("div", { class: "dim small" }, `Give ${one.expected}.`)] },
+      { title: "What it is for", class: "free", cell: (one) => [inline(one.help), h("div", { class: "dim small" }, inline(`Give ${one.expected}.`))] },
     ],
   });
   root.append(

@@ -84,6 +84,7 @@ fn a_setting_is_found_by_name_value_origin_or_meaning_and_no_secret_is_shown() {
     page.wait_for(&seen);
     let text = page.eval("document.querySelector('main').textContent").to_string();
     assert!(!text.contains("nobody guesses") && !text.contains("token-of-mine"), "{text}");
+    assert!(text.contains("Give embedded") && !text.contains('`'), "names are set as code: {text}");
     let answer = node.get("/api/v1/settings").body;
     assert!(!answer.contains("nobody guesses") && !answer.contains("token-of-mine"), "{answer}");
     // Those that somebody has set alone.

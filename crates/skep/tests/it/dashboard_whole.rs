@@ -9,6 +9,9 @@ use skep_testkit::{Browser, Folder, Node, Page, eventually};
 
 pub const DESKTOP: (u32, u32) = (1_280, 800);
 pub const PHONE: (u32, u32) = (390, 844);
+/// A scroll is told of by then, and what it brings about is done.
+const TWO_FRAMES: &str =
+    "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))";
 const CHECKS: &str = include_str!("dashboard_whole/checks.js");
 /// What somebody could name something, to do harm or because they can.
 const ODD: &str = "<img src=x onerror=alert(1)>&\"' 日本語";
@@ -142,9 +145,7 @@ fn every_page_is_there_for_every_eye_and_hand_at_desk_and_phone_in_light_and_dar
     for hash in PAGES {
         page.resize(DESKTOP.0, DESKTOP.1);
         page.prefer("light");
-        let frames =
-            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))";
-        page.eval(&format!("{frames}.then(() => {{ window.shift = 0; }})"));
+        page.eval(&format!("{TWO_FRAMES}.then(() => {{ window.shift = 0; }})"));
         go(&mut page, &node, hash);
         let shift = page.eval("window.shift").as_f64().expect("a number");
         if shift > 0.05 {
@@ -300,7 +301,8 @@ fn numbers_explain_themselves_and_a_keyboard_goes_through_the_page_in_its_order(
     let node = start(&folder);
     fill(&node);
     let mut browser = Browser::start();
-    let mut page = browser.open(&node.url("/#/queues"), DESKTOP);
+    // So low that the keyboard has to scroll to the column.
+    let mut page = browser.open(&node.url("/#/queues"), (1_280, 400));
     page.wait_for(OPEN);
     page.wait_for("document.querySelector('.queues-box tbody a')");
     // Where the keyboard is: its place in the document, whether that can be seen, and its text.
@@ -323,6 +325,7 @@ fn numbers_explain_themselves_and_a_keyboard_goes_through_the_page_in_its_order(
             break;
         }
         if now[2] == "Pending" {
+            page.eval(TWO_FRAMES);
             let text = page.eval(tip);
             assert!(text.as_str().is_some_and(|text| text.contains("settled")), "{text}");
             let described = "document.getElementById(
@@ -336,11 +339,17 @@ fn numbers_explain_themselves_and_a_keyboard_goes_through_the_page_in_its_order(
     }
     assert!(stops > 30 && stops <= 120, "{stops} stops, then it begins again");
     assert_eq!(explained, 2, "the tile and the column");
-    // A pointer, and a finger.
+    // A pointer, which comes right after a scroll, and once more; and a finger.
     let label = "document.querySelector('th[aria-label=Lag] .meaning')";
-    page.eval(&format!(
+    let point = format!(
         "{label}.dispatchEvent(new PointerEvent('pointerenter', {{ pointerType: 'mouse' }}))"
-    ));
+    );
+    page.eval(&format!("{label}.scrollIntoView({{ block: 'center' }}); {point}"));
+    page.eval(TWO_FRAMES);
+    page.wait_for(&format!("({tip}).includes('oldest message')"));
+    page.eval("document.querySelector('main').scrollIntoView()");
+    page.wait_for(&format!("({tip}) === ''"));
+    page.eval(&point);
     page.wait_for(&format!("({tip}).includes('oldest message')"));
     page.eval(&format!("{label}.dispatchEvent(new PointerEvent('pointerleave'))"));
     page.wait_for(&format!("({tip}) === ''"));
