@@ -23,14 +23,11 @@ export function placeOf({ kind, about, within }) {
     workers: ["/sessions", { kind: about }],
     errors: ["/routes", { route: about }],
   };
-  // An alert of a pool has the same name as a trouble of a queue; what it is about tells them apart.
   if (part === "routes") return link("/routes", { route: name });
   if (part === "sessions") return link("/sessions", { kind: name });
   const [path, params] = places[kind] ?? ["/pools", {}];
   return link(path, params ?? {});
 }
-
-const POOLS = ["critical", "high", "normal", "low", "shared"];
 
 /** The list. Its head is there from the start; only what has changed is drawn anew. */
 export function troubleList() {
@@ -51,8 +48,7 @@ export function troubleList() {
   function item(one) {
     const time = h("span", { class: "dim small num trouble-time" });
     times.push([time, one]);
-    const to = one.kind === "dead-letters" && POOLS.includes(one.about) ? link("/pools") : placeOf(one);
-    return h("li", { "data-severity": one.severity }, h("span", { class: "trouble-mark", role: "img", "aria-label": WORDS[one.severity] ?? one.severity, title: WORDS[one.severity] }), h("a", { href: to }, one.text), time);
+    return h("li", { "data-severity": one.severity }, h("span", { class: "trouble-mark", role: "img", "aria-label": WORDS[one.severity] ?? one.severity, title: WORDS[one.severity] }), h("a", { href: placeOf(one) }, one.text), time);
   }
 
   function draw() {

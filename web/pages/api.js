@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { copyButton } from "../copy.js";
-import { announce, h } from "../dom.js";
+import { announce, h, inline } from "../dom.js";
 import { pageHead, problemNotice } from "../notice.js";
 import { curl, prose, resolve, schemaList, scopeOf } from "../openapi.js";
 
@@ -70,7 +70,7 @@ export function mount(root, { signal, params, noteParams }) {
     } }, h("summary", null,
       h("span", { class: `method ${operation.method}` }, operation.method.toUpperCase()),
       h("code", { class: "op-path" }, operation.path),
-      h("span", { class: "op-summary" }, operation.summary),
+      h("span", { class: "op-summary" }, inline(operation.summary ?? "")),
       scope && h("span", { class: "chip" }, scope)));
     entries.push({ id, element, text: [id, operation.method, operation.path, operation.summary, operation.description, operation.tag, scope].join(" ").toLowerCase() });
     if (wanted.includes(id)) {
@@ -98,7 +98,7 @@ function body(operation, spec) {
     h("h3", null, "Answers"),
     Object.entries(operation.responses ?? {}).map(([status, one]) => {
       const answer = resolve(one, spec);
-      return h("div", { class: "answer" }, h("p", null, h("code", { class: `status s${status[0]}` }, status), " ", answer.description), content(answer, spec));
+      return h("div", { class: "answer" }, h("p", null, h("code", { class: `status s${status[0]}` }, status), " ", inline(answer.description ?? "")), content(answer, spec));
     }));
 }
 

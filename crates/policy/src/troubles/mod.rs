@@ -17,7 +17,8 @@
 //! | `below-target` | every server                            | some servers                   |
 //! | `workers`      | none is left                            | some missing, or sessions wait |
 //! | `errors`       | half of a route's answers are 5xx       | one in twenty                  |
-//! | an alert       | see [`is_bad`]                          | any other                      |
+//! | `tasks-failed` |                                         | a pool's alert `dead-letters`  |
+//! | another alert  | see [`is_bad`]                          | any other                      |
 //!
 //! More than [`ALONE_MAX`] of one kind and severity become one line with their number.
 
@@ -31,6 +32,9 @@ use std::collections::BTreeMap;
 
 /// So many of one kind and severity have a line each.
 pub const ALONE_MAX: usize = 3;
+
+/// Tasks of a pool that have failed for good, which its alert calls dead letters.
+const TASKS_FAILED: &str = "tasks-failed";
 
 /// From so many milliseconds on a group lags; and is as good as dead, if nobody works for it.
 const LAG_MS: i64 = 60_000;
@@ -220,7 +224,9 @@ fn judge(fact: &Fact, now_ms: i64) -> Option<Trouble> {
             (bad_if(errors.saturating_mul(2) >= *requests), "errors", Some(route), None)
         }
         Fact::Alert { about, alert, since_ms, reason } => {
-            (bad_if(is_bad(alert, reason)), &**alert, Some(about), Some(*since_ms))
+            // Not to be counted among the queues.
+            let kind = if alert == "dead-letters" { TASKS_FAILED } else { alert };
+            (bad_if(is_bad(alert, reason)), kind, Some(about), Some(*since_ms))
         }
     };
     let within = match fact {

@@ -122,6 +122,7 @@ pub fn many(first: &Trouble, count: usize) -> String {
             format!("Messages of {count} queues were given up in the last ten minutes")
         }
         "dead-letters" => format!("Dead letters of {count} queues wait for somebody"),
+        super::TASKS_FAILED => format!("Tasks of {count} pools have failed for good"),
         "endpoint" if bad => format!("{count} endpoints fail again and again"),
         "endpoint" => format!("{count} endpoints failed"),
         "workers" if bad => format!("{count} kinds of workers have none left"),

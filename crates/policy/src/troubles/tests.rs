@@ -204,6 +204,23 @@ fn many_of_a_kind_are_one_line_and_the_others_keep_theirs() {
 }
 
 #[test]
+fn failed_tasks_of_pools_are_not_counted_among_dead_letters_of_queues() {
+    let reason = "dead-letters-grew: dead_letters 1";
+    let pools = ["critical", "high", "normal", "low"];
+    let mut facts = pools.map(|pool| alert(pool, "dead-letters", reason)).to_vec();
+    facts.push(Fact::Dead { queue: "critical".into(), dead: 2, lately: 0, since_ms: None });
+    let found = troubles(&facts, NOW);
+    let said: Vec<_> = found.iter().map(|one| (&*one.kind, one.count, &*one.text)).collect();
+    assert_eq!(
+        said,
+        [
+            ("tasks-failed", 4, "Tasks of 4 pools have failed for good"),
+            ("dead-letters", 1, "2 dead letters of critical wait for somebody"),
+        ]
+    );
+}
+
+#[test]
 fn a_trouble_is_remembered_until_it_is_over() {
     let store = Fact::Store { store: "redis".into(), error: Some("gone".into()) };
     let mut memory = Memory::default();

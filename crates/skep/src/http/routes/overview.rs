@@ -80,7 +80,7 @@ struct TroubleView {
     /// `bad` if something does not work, `warn` if it is worth a look.
     severity: &'static str,
     /// `store`, `certificate`, `standing`, `node`, `breaker`, `lag`, `dead-letters`, `switch`,
-    /// `endpoint`, `below-target`, `workers`, `errors`, or the kind of an alert.
+    /// `endpoint`, `below-target`, `workers`, `errors`, `tasks-failed`, or the kind of an alert.
     kind: String,
     /// The store, node, queue, endpoint, kind or route; what an alert is about. Of several it is
     /// nothing.

@@ -75,6 +75,7 @@
   while (texts.nextNode()) {
     const element = texts.currentNode.parentElement;
     if (!seen(element) || element.closest("option, script, style, noscript, [aria-disabled=true]")) continue;
+    if (texts.currentNode.data.includes("`") && !element.closest("pre, code")) say("a backtick where code should be", element);
     const style = getComputedStyle(element);
     const ground = groundOf(element);
     if (!ground) continue;

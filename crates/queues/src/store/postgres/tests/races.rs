@@ -1,5 +1,6 @@
 //! Nodes that do the same at once, and connections that die.
 
+use super::super::link::{Call, Fail, Links};
 use super::*;
 use skep_store::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
@@ -269,4 +270,26 @@ async fn connections_that_are_cut_leave_nothing_half_done() {
                  AND sum(tail) = (SELECT sum(pushed) FROM skep_queue_counts)
                  FROM skep_queue_partitions";
     assert_eq!(rig.database.run(tails), "t");
+}
+
+/// Everything between `BEGIN` and `COMMIT` may be tried on another connection: nothing of it was
+/// done.
+#[tokio::test]
+async fn a_connection_lost_before_the_commit_is_no_reason_to_refuse() {
+    let rig = rig().await;
+    let links = Links::new(rig.postgres.clone());
+    let mut link = links.link().await.expect("a connection");
+    let open = vec![Call::Begin, Call::Query("SELECT pg_backend_pid()", Vec::new())];
+    let answers = link.send(open).await.expect("begins");
+    let backend: i32 = answers[1][0].get(0);
+    assert_eq!(rig.database.run(&format!("SELECT pg_terminate_backend({backend}, 10000)")), "t");
+    let undone = link.undo().await;
+    assert!(matches!(undone, Err(Fail::Conflict(_))), "{undone:?}");
+    let mut tries = 0;
+    let next = links.end(link, undone, &mut tries).await.expect("it is tried again");
+    assert_eq!((next, tries), (None, 1));
+    // The lost one is not given out again.
+    let mut link = links.link().await.expect("another connection");
+    let rows = link.ask("SELECT pg_backend_pid()", Vec::new()).await.expect("it works");
+    assert_ne!(rows[0].get::<_, i32>(0), backend);
 }
