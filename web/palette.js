@@ -3,7 +3,7 @@
 
 import { api } from "./api.js";
 import { openDialog } from "./dialog.js";
-import { freshId, h, setText } from "./dom.js";
+import { freshId, h, inline, setText } from "./dom.js";
 import { link, withQuery } from "./router.js";
 import * as session from "./session.js";
 
@@ -117,7 +117,7 @@ function openPalette(pages) {
         const id = freshId("sort");
         parts.push(group = h("div", { role: "group", "aria-labelledby": id }, h("div", { class: "found-sort", id, role: "presentation" }, sort)));
       }
-      one.element = h("a", { role: "option", id: `${listId}-${index}`, href: one.href, tabindex: "-1", "aria-selected": "false", onclick: () => dialog.close(), onpointermove: () => choose(index) }, h("span", { class: "cut" }, one.title), one.more && h("span", { class: "dim small cut" }, one.more));
+      one.element = h("a", { role: "option", id: `${listId}-${index}`, href: one.href, tabindex: "-1", "aria-selected": "false", onclick: () => dialog.close(), onpointermove: () => choose(index) }, h("span", { class: "cut" }, one.title), one.more && h("span", { class: "dim small cut" }, inline(one.more)));
       group.append(one.element);
     });
     list.replaceChildren(...parts);
