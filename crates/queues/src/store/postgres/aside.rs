@@ -135,7 +135,7 @@ impl Shared {
         link: &mut Link,
         asides: &[Aside],
     ) -> Result<HashMap<Spot, Holders>, Fail> {
-        let needs = Needs::of(asides.iter().map(|one| &one.job));
+        let needs = Needs::of(asides.iter().map(|one| &one.job), self.lease_tag);
         let mut by_queue: HashMap<i64, Vec<i64>> = HashMap::new();
         let mut partitions: Vec<i64> = Vec::new();
         for (queue, partition) in needs.places.iter().filter_map(|one| self.names.partition(one)) {

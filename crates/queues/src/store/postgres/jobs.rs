@@ -2,14 +2,17 @@
 
 use super::names::Place;
 use super::takes::Wanted;
+use crate::ids::lease_tag;
 use crate::record::PRIORITY_MAX;
 use crate::store::{
     ItemSettled, Job, NewMessage, NotDone, Pushed, SettleItem, Step, StepDone, WorkError,
 };
 use skep_policy::Time;
+use skep_policy::queues::LeaseId;
 use skep_store::StoreError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// What came of a job.
 pub(super) enum Done {
@@ -27,11 +30,14 @@ pub(super) struct Needs {
     /// Partitions and groups of settlements.
     pub lanes: BTreeSet<(i64, Arc<str>)>,
     pub leases: BTreeSet<u128>,
+    /// Partitions of settlements whose leases others gave out.
+    pub elsewhere: BTreeSet<i64>,
     pub takes: Wanted,
 }
 
 impl Needs {
-    pub(super) fn of<'job>(jobs: impl IntoIterator<Item = &'job Job>) -> Self {
+    /// `here` is the mark of the leases that this node gives out.
+    pub(super) fn of<'job>(jobs: impl IntoIterator<Item = &'job Job>, here: u16) -> Self {
         let mut needs = Needs::default();
         for job in jobs {
             let mut last: Option<&NewMessage> = None;
@@ -49,6 +55,10 @@ impl Needs {
             for (group, item) in items(job) {
                 if let Some(id) = item.partition {
                     needs.lanes.insert((id.0, group.clone()));
+                    let is_elsewhere = |lease: LeaseId| lease_tag(Uuid::from_u128(lease.0)) != here;
+                    if item.lease.is_some_and(is_elsewhere) {
+                        needs.elsewhere.insert(id.0);
+                    }
                 }
             }
             match job {

@@ -24,7 +24,7 @@ const TRIES_MAX: u32 = 8;
 /// small the tables were when the connection was made, because they are kept with it.
 pub(super) const SETTINGS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off;
-     SET enable_mergejoin = off; SET jit = off";
+     SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 const UNHURRIED: &str = "SET LOCAL lock_timeout TO DEFAULT";

@@ -54,7 +54,10 @@ impl Shared {
             let leased = desk.runs.get(key).into_iter().flatten();
             keys.extend(leased.filter(|run| run.first <= through).map(|run| (key.0, run.first)));
         }
-        desk.bodies = self.bodies_of(link, keys).await?;
+        keys.retain(|(partition, first)| {
+            !desk.bodies.contains_key(&(PartitionId(*partition), *first))
+        });
+        desk.bodies.extend(self.bodies_of(link, keys).await?);
         for (key, wanted) in wanted {
             let (Some(held), Some(runs)) = (desk.lanes.get(key), desk.runs.get(key)) else {
                 continue;

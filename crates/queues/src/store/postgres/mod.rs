@@ -84,6 +84,8 @@ struct Shared {
     rounds: Mutex<tidy::Rounds>,
     errands: Mutex<blocked::Errands>,
     marks: Marks,
+    /// The mark of the leases that this node gives out.
+    lease_tag: u16,
 }
 
 impl Shared {
@@ -115,6 +117,7 @@ impl PostgresQueues {
             rounds: Mutex::default(),
             errands: Mutex::default(),
             marks: Marks::default(),
+            lease_tag: options.lease_tag,
         };
         PostgresQueues { shared: Arc::new(shared) }
     }

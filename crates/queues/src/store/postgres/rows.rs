@@ -1,6 +1,8 @@
 //! Values as PostgreSQL has them.
 
-use bytes::{BufMut, BytesMut};
+use crate::bodies::BodyKey;
+use crate::ids::PartitionId;
+use bytes::{BufMut, Bytes, BytesMut};
 use skep_policy::Time;
 use skep_policy::queues::{Lane, Lease, LeaseId, Rules, Run};
 use std::error::Error;
@@ -247,6 +249,20 @@ impl LaneColumns {
             &self.blocked,
         ]
     }
+}
+
+/// Bodies of a partition that came with runs: of these the first numbers, and three arrays on what
+/// came.
+pub(super) fn bodies(
+    row: &Row,
+    partition: i64,
+    column: usize,
+) -> impl Iterator<Item = (BodyKey, Bytes)> {
+    let firsts = row.get::<_, Option<Vec<i64>>>(column).unwrap_or_default();
+    let bodies = row.get::<_, Option<Vec<Option<&[u8]>>>>(column + 3).unwrap_or_default();
+    firsts.into_iter().zip(bodies).filter_map(move |(first, body)| {
+        Some(((PartitionId(partition), unsigned(first)), Bytes::copy_from_slice(body?)))
+    })
 }
 
 /// Runs from three arrays, which are null if there is none.

@@ -16,10 +16,10 @@ use super::desk::{Desk, LaneKey, Room, Shelf};
 use super::frontier::Which;
 use super::jobs::{Done, Needs, answer, messages, place_of};
 use super::later::Apart;
-use super::link::{Call, Fail, Link};
+use super::link::{Call, Fail, Link, Values};
 use super::marks::{self, PATIENCE, Spot, WAITS_MAX, spots};
 use super::names::{self, Place, queue_columns};
-use super::rows::{Held, LANE_COLUMNS, Uid, lane_columns, runs, time, unsigned};
+use super::rows::{Held, LANE_COLUMNS, Uid, bodies, lane_columns, runs, time, unsigned};
 use super::takes::Rows;
 use super::write;
 use super::{PostgresQueues, Shared};
@@ -77,20 +77,34 @@ pub(super) const GROUPS: &str = "
     SELECT p.id, g.id FROM unnest($1::bigint[], $2::text[]) AS w (partition, grp)
     JOIN skep_queue_partitions p ON p.id = w.partition
     JOIN skep_queue_groups g ON g.queue = p.queue AND g.name = w.grp AND NOT g.deleted";
+/// A segment of a run: with its body in partitions whose leases others gave out. Only they remember
+/// it, and asking for it later is another trip; which is what large ones are worth.
+macro_rules! run {
+    () => {
+        "SELECT s.first, s.count, s.at, s.body IS NOT NULL AS kept,
+                CASE WHEN l.partition = ANY($5) AND s.first <= l.lease_through
+                          AND l.lease_through <= l.cursor + 256 AND octet_length(s.body) <= 65536
+                     THEN s.body END AS body
+         FROM skep_queue_segments s"
+    };
+}
+
 /// What each lane's lease covers, and the segment after it.
 pub(super) const RUNS: &str = concat!(
     wanted!(),
-    " SELECT l.partition, l.grp, array_agg(s.first), array_agg(s.count), array_agg(s.at)
+    " SELECT l.partition, l.grp, array_agg(s.first), array_agg(s.count), array_agg(s.at),
+             array_agg(s.body)
       FROM wanted w
       JOIN skep_queue_lanes l ON l.partition = w.partition AND l.grp = w.grp
       CROSS JOIN LATERAL (
-          (SELECT f.* FROM (
-              SELECT s.first, s.count, s.at, s.body IS NOT NULL AS kept FROM skep_queue_segments s
-              WHERE s.partition = l.partition AND s.first <= l.cursor + 1
+          (SELECT f.* FROM (",
+    run!(),
+    "         WHERE s.partition = l.partition AND s.first <= l.cursor + 1
               ORDER BY s.first DESC LIMIT 1) f)
           UNION ALL
-          (SELECT s.first, s.count, s.at, s.body IS NOT NULL FROM skep_queue_segments s
-           WHERE s.partition = l.partition AND s.first > l.cursor + 1
+          (",
+    run!(),
+    "      WHERE s.partition = l.partition AND s.first > l.cursor + 1
              AND s.first <= greatest(l.lease_through, l.cursor) + 1)) s
       WHERE s.kept
       GROUP BY l.partition, l.grp"
@@ -178,7 +192,7 @@ impl Shared {
         link: &mut Link,
         jobs: &[&Job],
     ) -> Result<(Vec<Done>, Vec<Wake>), Fail> {
-        let needs = Needs::of(jobs.iter().copied());
+        let needs = Needs::of(jobs.iter().copied(), self.lease_tag);
         let mut desk = self.read(link, &needs).await?;
         if self.make_missing_lanes(link, &needs, &desk).await? {
             return Err(Fail::Stale);
@@ -191,7 +205,7 @@ impl Shared {
     }
 
     /// Locks and reads what the jobs are about.
-    async fn read(&self, link: &mut Link, needs: &Needs) -> Result<Desk, Fail> {
+    pub(super) async fn read(&self, link: &mut Link, needs: &Needs) -> Result<Desk, Fail> {
         let mut places = names::find(&self.names, link, &needs.places).await?;
         let missing: Vec<Place> =
             needs.places.iter().filter(|place| !places.contains_key(*place)).cloned().collect();
@@ -221,6 +235,7 @@ impl Shared {
         let partitions: Vec<i64> = pushed.iter().chain(&settled).copied().collect();
         let settles = !settled.is_empty() || !leases.is_empty();
         let none: Vec<i64> = Vec::new();
+        let elsewhere: Vec<i64> = needs.elsewhere.iter().copied().collect();
         if !queues.is_empty() && missing.is_empty() {
             calls.push(Call::Query(LOCK_QUEUES, vec![&queues]));
         }
@@ -234,7 +249,8 @@ impl Shared {
         });
         calls.push(Call::Query(PARTITIONS, vec![&partitions, &leases]));
         if settles {
-            calls.push(Call::Query(RUNS, vec![&none, &settled, &groups, &leases]));
+            let values: Values<'_> = vec![&none, &settled, &groups, &leases, &elsewhere];
+            calls.push(Call::Query(RUNS, values));
         }
         if !queues.is_empty() {
             calls.push(Call::Query(ROOMS, vec![&queues]));
@@ -281,6 +297,7 @@ impl Shared {
             for row in answers.next().unwrap_or_default() {
                 let key: LaneKey = (row.get(0), row.get(1));
                 desk.runs.insert(key, runs(&row, 2));
+                desk.bodies.extend(bodies(&row, key.0, 2));
             }
         }
         let rooms = if queues.is_empty() { None } else { answers.next() };

@@ -1,5 +1,6 @@
 //! Settlements, transactions, leases.
 
+use super::super::jobs::Needs;
 use super::*;
 use skep_policy::queues::Refusal;
 
@@ -33,6 +34,34 @@ async fn words_count_only_with_the_lease_and_never_move_back() {
     assert_eq!(settle(&elsewhere, "g", items).await, [Settled::Noop]);
     let items = vec![item(PartitionId(999), "b", Verdict::Completed, None)];
     assert_eq!(settle(&rig.store, "g", items).await, [Settled::Refused(Refusal::Unknown)]);
+}
+
+/// The bodies that come along with what is read first for a settlement, on a node that gives out
+/// leases with this mark.
+async fn brought(rig: &Rig, items: Vec<SettleItem>, here: u16) -> usize {
+    let job = Job::Settle { group: "g".into(), items, answer: oneshot::channel().0 };
+    let shared = &rig.store.shared;
+    let mut link = shared.links.link().await.expect("a connection");
+    let desk = shared.read(&mut link, &Needs::of([&job], here)).await;
+    desk.map_err(|_| "it cannot be read").expect("reads").bodies.len()
+}
+
+#[tokio::test]
+async fn what_another_node_gave_out_is_read_with_the_lease_unless_it_is_large() {
+    let rig = rig().await;
+    let (p, lease) = claimed(&rig, &["a", "b"]).await;
+    let here = crate::lease_tag(Uuid::from_u128(lease.0));
+    let items = |lease| vec![item(p, "b", Verdict::Completed, lease)];
+    assert_eq!(brought(&rig, items(Some(lease)), here).await, 0, "it is remembered here");
+    assert_eq!(brought(&rig, items(Some(lease)), here.wrapping_add(1)).await, 1);
+    assert_eq!(brought(&rig, items(None), here.wrapping_add(1)).await, 0, "nobody says whose");
+    let released = [Settled::Done { released: true }];
+    assert_eq!(settle(&rig.another(), "g", items(Some(lease))).await, released);
+    let large = "x".repeat(40_000);
+    let (p, lease) = claimed(&rig, &[&large, "c"]).await;
+    let items = || vec![item(p, "c", Verdict::Completed, Some(lease))];
+    assert_eq!(brought(&rig, items(), here).await, 0);
+    assert_eq!(settle(&rig.another(), "g", items()).await, released);
 }
 
 #[tokio::test]
