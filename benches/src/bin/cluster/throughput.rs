@@ -1,5 +1,5 @@
 //! What three nodes serve together with forwarding, against the same nodes without: two clusters
-//! take turns, each the first in every other round, so that neither gains from what grows meanwhile.
+//! take turns, each the first in every other round, so that neither gains by what grows meanwhile.
 //!
 //! The load is the same on all nodes: every client pushes ten messages, pops ten and acknowledges
 //! them, of one queue after the other, as fast as it is served.

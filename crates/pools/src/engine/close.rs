@@ -227,3 +227,49 @@ impl Drop for Closer<'_> {
         self.0.hands.wake_timer();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Hands, Home};
+    use crate::options::Options;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    /// Counts how often the timer is woken.
+    struct Bells(Arc<AtomicU32>);
+
+    impl Hands for Bells {
+        fn start(&self, _worker: usize, _home: Home, _class: Class) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn wake(&self, _worker: usize) {}
+
+        fn wake_timer(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// One who closes late sets a limit that nobody but the timer keeps.
+    #[test]
+    fn the_timer_stays_for_as_long_as_anybody_shuts_the_pools_down() {
+        let woken = Arc::new(AtomicU32::new(0));
+        let engine = Engine::new(Options::new(2), 1, Box::new(Bells(woken.clone())));
+        assert!(!engine.is_over(), "they are open");
+        let (first, second) = (engine.closer(), engine.closer());
+        engine.drain(Time::ZERO);
+        assert!(engine.is_deserted() && !engine.is_over());
+        drop(first);
+        assert!(!engine.is_over(), "the second has a limit too");
+        let before = woken.load(Ordering::SeqCst);
+        drop(second);
+        assert!(engine.is_over());
+        assert!(woken.load(Ordering::SeqCst) > before, "the timer sleeps, perhaps for long");
+        let late = engine.closer();
+        assert!(!engine.is_over());
+        engine.finish();
+        assert!(engine.is_over(), "whoever comes later finds it done");
+        drop(late);
+    }
+}

@@ -404,3 +404,31 @@ fn sessions_outlive_a_redis_that_is_away_and_new_ones_wait_for_it() {
     drop(session);
     until("every count is right", || active(&a, "one") == 0);
 }
+
+#[test]
+fn a_session_that_comes_before_its_worker_is_known_again_waits_for_it() {
+    let (database, mut redis) = (Postgres::shared().database(), Redis::start());
+    let installation = Installation::shared(&database.url(), Some(&redis.url()));
+    let a = installation.start("a", &[]);
+    let echo = EchoWorker::start();
+    register(&a, "one", &echo, json!({ "slots": 1 }));
+    redis.restart_empty();
+    until("the worker is not known any more", || {
+        let beat = json!({ "incarnation": 1, "phase": "serving" });
+        post(&a, &format!("{WORKERS}/one/heartbeat"), &beat).0 == 404
+    });
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let gateway = a.gateway();
+        scope.spawn(move || {
+            let early = WebSocket::connect(gateway, "/", &[]);
+            tell.send(early).expect("somebody listens");
+        });
+        let refused = told.recv_timeout(Duration::from_millis(500)).map(|early| early.head());
+        assert!(refused.is_err(), "not at once: {refused:?}");
+        register(&a, "one", &echo, json!({ "slots": 1 }));
+        let mut early = told.recv().expect("it is answered");
+        assert_eq!(early.status(), 101, "{}", early.head());
+        assert!(early.echoes("served after all"));
+    });
+}

@@ -88,8 +88,10 @@ fn copy(connection: &Connection) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{DataFolder, Sqlite, SqliteOptions, StoreError};
-    use std::sync::Arc;
+    use super::*;
+    use crate::{DataFolder, Sqlite, SqliteOptions};
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn the_log_stays_short_however_much_is_written_without_a_pause() {
@@ -118,5 +120,30 @@ mod tests {
         assert_eq!(count, 300);
         sqlite.close().await;
         assert!(!log.exists() || std::fs::metadata(&log).unwrap().len() == 0);
+    }
+
+    #[test]
+    fn the_log_is_cut_back_only_when_the_thread_that_copies_has_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jars.db");
+        let mut writer = connection::open_writer(&path, 1 << 20).unwrap();
+        writer.execute_batch("CREATE TABLE jars (honey BLOB)").unwrap();
+        let (has_gone, ends) = (Arc::new(AtomicBool::new(false)), Duration::from_millis(200));
+        let held = OnDrop(has_gone.clone(), ends);
+        let checkpoints = Checkpoints::start(&mut writer, &path, held).unwrap();
+        checkpoints.finish(&writer);
+        assert!(has_gone.load(Ordering::SeqCst), "it was still there");
+        let log = std::fs::metadata(path.with_extension("db-wal")).unwrap();
+        assert_eq!(log.len(), 0);
+    }
+
+    /// Takes its time to be dropped, and tells when it was.
+    struct OnDrop(Arc<AtomicBool>, Duration);
+
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            std::thread::park_timeout(self.1);
+            self.0.store(true, Ordering::SeqCst);
+        }
     }
 }
